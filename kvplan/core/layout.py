@@ -1,0 +1,90 @@
+"""How a model is laid out over GPUs: tensor, pipeline, data and expert parallelism."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from kvplan.core.model import Attention, LatentAttention, MixtureOfExperts, Model, Tensor, TensorClass
+from kvplan.errors import UsageError
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Layout:
+    """Ranks of one deployment.
+
+    Attributes:
+        tp: Ranks that share each layer.
+        pp: Pipeline stages.
+        dp: Data-parallel ranks of attention: independent replicas for a dense model, DP attention that shares the
+            experts for a mixture of experts with `ep > 1`.
+        ep: Ranks that the routed experts are divided over; None means that experts follow `tp`.
+    """
+
+    tp: int = 1
+    pp: int = 1
+    dp: int = 1
+    ep: int | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("tp", "pp", "dp", "ep"):
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                msg = f"{name}: must be at least 1, not {value}"
+                raise UsageError(msg)
+
+    @property
+    def gpu_count(self) -> int:
+        """`tp × pp × dp`."""
+        return self.tp * self.pp * self.dp
+
+    @property
+    def shared_experts_over_dp(self) -> bool:
+        """True for DP attention: data-parallel ranks that share one set of experts."""
+        return self.dp > 1 and self.ep is not None and self.ep > 1
+
+    def divisor(self, tensor: Tensor) -> int:
+        """Ranks that one tensor is divided over.
+
+        Routed experts divide over `ep` (else `tp`); replicated tensors and KV projections with fewer heads than
+        ranks divide over as many ranks as they can.
+        """
+        if tensor.tensor_class is TensorClass.EXPERTS:
+            return self.ep if self.ep is not None else self.tp
+        return self.tp if tensor.shards is None else min(self.tp, tensor.shards)
+
+    def check(self, model: Model) -> None:
+        """Refuse a layout that the model can't have.
+
+        Raises:
+            UsageError: tp does not divide the attention heads, pp exceeds the layers, ep does not divide the experts
+                or the ranks.
+        """
+        for group in model.groups:
+            for mixer in group.layer.mixers:
+                if not isinstance(mixer, Attention | LatentAttention):
+                    continue
+                heads = mixer.num_attention_heads
+                if heads % self.tp:
+                    divisors = ", ".join(str(n) for n in range(1, heads + 1) if heads % n == 0)
+                    msg = f"tp: {self.tp} does not divide the {heads} attention heads of {model.id}"
+                    raise UsageError(msg, hint=f"use one of {divisors}")
+        if self.pp > model.num_hidden_layers:
+            msg = f"pp: {self.pp} stages are more than the {model.num_hidden_layers} layers of {model.id}"
+            raise UsageError(msg)
+        self._check_experts(model)
+
+    def _check_experts(self, model: Model) -> None:
+        if self.ep is None or self.ep == 1:
+            return
+        experts = [
+            g.layer.feed_forward.num_experts for g in model.groups if isinstance(g.layer.feed_forward, MixtureOfExperts)
+        ]
+        if not experts:
+            msg = f"ep: {model.id} has no routed experts to divide over {self.ep} ranks"
+            raise UsageError(msg, hint="leave ep out")
+        if (self.tp * self.dp) % self.ep:
+            msg = f"ep: {self.ep} does not divide the tp × dp = {self.tp * self.dp} ranks"
+            raise UsageError(msg, hint=f"use ep={self.tp * self.dp}, or leave it out")
+        if any(n % self.ep for n in experts):
+            msg = f"ep: {self.ep} does not divide the {experts[0]} routed experts of {model.id}"
+            raise UsageError(msg)

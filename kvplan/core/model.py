@@ -1,0 +1,383 @@
+"""A model as data: groups of equal layers, each with its mixers and one feed-forward, plus embeddings, head and towers.
+
+Every part carries its own weight tensors. Parameters, weight bytes and matrix work are all read off these tensors, so
+nothing else in the house asks which family a model is of.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from kvplan.core.dtypes import Format
+
+
+class TensorClass(StrEnum):
+    """What a weight tensor is for; precision is stated per class."""
+
+    EMBEDDING = "embedding"
+    ATTENTION = "attention"
+    MLP = "mlp"
+    EXPERTS = "experts"
+    SHARED = "shared"
+    HEAD = "head"
+    OTHER = "other"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tensor:
+    """One weight tensor of a layer (or `copies` equal ones, as the experts of a layer are).
+
+    Attributes:
+        name: Dotted module name inside its layer as in the checkpoint (`self_attn.q_proj`); model-level tensors have
+            their full name. Biases are tensors of their own (`self_attn.q_proj.bias`).
+        tensor_class: What it is for.
+        shape: `(out_features, in_features)` of a matrix, `(n,)` of a vector; other ranks for convolutions.
+        copies: How many equal tensors there are (experts).
+        matmul: True where each token is multiplied with it (linear layers, router); False for norms, biases,
+            convolutions and embedding look-ups.
+        linear: True where it is an `nn.Linear` that a quantiser would quantise unless told to leave it.
+        shards: The most tensor-parallel ranks it can be divided over: 1 for replicated tensors, the number of KV heads
+            for K and V projections, None for any.
+        format: How it is stored; None is the model's own dtype.
+        stored: False where the weights are another tensor's (tied head, layers that share one block): read and
+            multiplied, but neither stored nor counted again.
+    """
+
+    name: str
+    tensor_class: TensorClass
+    shape: tuple[int, ...]
+    copies: int = 1
+    matmul: bool = False
+    linear: bool = False
+    shards: int | None = None
+    format: Format | None = None
+    stored: bool = True
+
+    @property
+    def elements(self) -> int:
+        """Elements of all copies, stored or not [element]."""
+        return self.copies * math.prod(self.shape)
+
+    @property
+    def parameters(self) -> int:
+        """Elements that count as parameters: zero where the storage is another tensor's [element]."""
+        return self.elements if self.stored else 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Indexer:
+    """The small scorer of sparse attention that picks which cached tokens (or blocks) a query attends to.
+
+    Attributes:
+        num_heads: Scoring heads.
+        head_dim: Width of one index key.
+        top_k: Cached tokens that a query attends to at most.
+        cached: False on layers that reuse the picks of an earlier layer and keep no index keys.
+    """
+
+    num_heads: int
+    head_dim: int
+    top_k: int
+    cached: bool = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Attention:
+    """Softmax attention over a cache of keys and values: MHA, GQA, MQA; full, windowed or chunked.
+
+    Attributes:
+        num_attention_heads: Query heads.
+        num_key_value_heads: KV heads.
+        head_dim: Width of a query and key head.
+        v_head_dim: Width of a value head.
+        window: Tokens that a query sees at most (sliding window), or None.
+        chunk: Length of the fixed chunks that attention is confined to (Llama 4), or None.
+        cached: False where the layer reads the cache of an earlier layer (shared KV).
+        causal: False in encoders, which see all tokens and keep no cache.
+        indexer: Sparse scorer, or None.
+        tensors: Its weights.
+    """
+
+    num_attention_heads: int
+    num_key_value_heads: int
+    head_dim: int
+    v_head_dim: int
+    window: int | None = None
+    chunk: int | None = None
+    cached: bool = True
+    causal: bool = True
+    indexer: Indexer | None = None
+    tensors: tuple[Tensor, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LatentAttention:
+    """Multi-head latent attention (MLA): one compressed latent per token serves keys and values of all heads.
+
+    Reference: DeepSeek-V2 (arXiv:2405.04434) section 2.1; DeepSeek-V3.2 for the indexer.
+
+    Attributes:
+        num_attention_heads: Query heads.
+        kv_lora_rank: Width of the cached latent.
+        qk_nope_head_dim: Width of a query and key head without position.
+        qk_rope_head_dim: Width of the shared rotary key, cached beside the latent.
+        v_head_dim: Width of a value head.
+        indexer: Sparse scorer (DSA), or None.
+        tensors: Its weights.
+    """
+
+    num_attention_heads: int
+    kv_lora_rank: int
+    qk_nope_head_dim: int
+    qk_rope_head_dim: int
+    v_head_dim: int
+    indexer: Indexer | None = None
+    tensors: tuple[Tensor, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CompressedAttention:
+    """Attention over a short window of raw entries plus every `ratio`-th compressed entry (DeepSeek-V4).
+
+    Attributes:
+        num_attention_heads: Query heads.
+        head_dim: Width of one cached entry, which serves as key and value.
+        window: Raw entries kept.
+        ratio: Tokens per compressed entry.
+        indexer: Scorer over the compressed entries with its own compressed keys, or None (all entries are read).
+        tensors: Its weights.
+    """
+
+    num_attention_heads: int
+    head_dim: int
+    window: int
+    ratio: int
+    indexer: Indexer | None = None
+    tensors: tuple[Tensor, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CrossAttention:
+    """Decoder attention over the encoder's output: K and V of the source are computed once and kept.
+
+    Attributes:
+        num_attention_heads: Query heads.
+        num_key_value_heads: KV heads.
+        head_dim: Width of a head.
+        tensors: Its weights.
+    """
+
+    num_attention_heads: int
+    num_key_value_heads: int
+    head_dim: int
+    tensors: tuple[Tensor, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recurrent:
+    """A mixer with a state of fixed size: Mamba 1/2, gated delta net, lightning attention, RG-LRU, short convolution.
+
+    Attributes:
+        kind: `mamba`, `mamba2`, `gated_delta_net`, `lightning`, `rg_lru`, `short_conv`, `kda`, …
+        state_elements: Recurrent state of one sequence and layer [element].
+        conv_elements: Convolution state, `kernel − 1` columns as engines keep it [element].
+        num_heads: Heads that the state divides over under tensor parallelism.
+        state_bits: Bits of one state element (32 where the state is kept in fp32).
+        tensors: Its weights.
+    """
+
+    kind: str
+    state_elements: int
+    conv_elements: int
+    num_heads: int
+    state_bits: int = 32
+    tensors: tuple[Tensor, ...] = ()
+
+
+Mixer = Attention | LatentAttention | CompressedAttention | CrossAttention | Recurrent
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DenseFeedForward:
+    """A feed-forward that every token passes."""
+
+    tensors: tuple[Tensor, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MixtureOfExperts:
+    """Routed experts, of which each token passes `top_k`, plus what every token passes (router, shared experts).
+
+    Attributes:
+        num_experts: Routed experts of the layer.
+        top_k: Experts that a token is sent to.
+        tensors: Router, routed (`TensorClass.EXPERTS`, `copies = num_experts`) and shared tensors.
+    """
+
+    num_experts: int
+    top_k: int
+    tensors: tuple[Tensor, ...] = ()
+
+
+FeedForward = DenseFeedForward | MixtureOfExperts
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Layer:
+    """One layer: its mixers (two where attention and a recurrence run side by side), feed-forward and norms."""
+
+    mixers: tuple[Mixer, ...]
+    feed_forward: FeedForward | None
+    tensors: tuple[Tensor, ...] = ()
+
+    def all_tensors(self) -> Iterator[Tensor]:
+        """Every weight tensor of the layer."""
+        for mixer in self.mixers:
+            yield from mixer.tensors
+        if self.feed_forward is not None:
+            yield from self.feed_forward.tensors
+        yield from self.tensors
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LayerGroup:
+    """`count` equal layers."""
+
+    count: int
+    layer: Layer
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tower:
+    """An extra network beside the decoder (vision or audio encoder with its projector), held in memory.
+
+    Attributes:
+        name: `vision`, `audio`, `projector`, …
+        tensors: Its weights.
+    """
+
+    name: str
+    tensors: tuple[Tensor, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Model:
+    """A model, ready to be counted.
+
+    Attributes:
+        id: Canonical id (file stem, repo name in lower case).
+        architecture: Class name of the checkpoint (`LlamaForCausalLM`).
+        dtype: Format id of unquantised weights and activations.
+        hidden_size: Width of the residual stream.
+        vocab_size: Rows of the embedding.
+        max_context: Longest sequence that the model is made for, or None.
+        groups: Decoder layers (or encoder layers of an encoder-only model), equal ones grouped.
+        layer_order: For each decoder layer, the index of its group.
+        encoder_groups: Layers of the encoder of an encoder–decoder model; no cache.
+        max_source_tokens: Encoder positions of an encoder–decoder model (cross cache), or None.
+        tensors: Model-level tensors: embeddings, final norm, head.
+        towers: Vision and audio networks.
+        mtp_layers: Multi-token-prediction layers that the checkpoint declares; not counted in `params_total`.
+        mtp_tensors: Tensors of one MTP layer beyond its decoder layer (projection, norms, copies of embeddings).
+        quantization: Name of the checkpoint's quantisation (`fp8`, `modelopt`, …), or None.
+        kv_dtype: Cache format that the checkpoint asks for, or None (the engine's rule: the model's dtype).
+        buffer_elements: Persistent buffers stored with the weights (not parameters).
+        exact_weight_bytes: Bytes read from file headers, which win over arithmetic, or None.
+        parallel_attention: True where attention and feed-forward run in parallel (one all-reduce per layer).
+        assumptions: Defaults that were used because the config left a field out.
+        warnings: What the reader should doubt.
+    """
+
+    id: str
+    architecture: str
+    dtype: str
+    hidden_size: int
+    vocab_size: int
+    max_context: int | None
+    groups: tuple[LayerGroup, ...]
+    layer_order: tuple[int, ...]
+    tensors: tuple[Tensor, ...]
+    encoder_groups: tuple[LayerGroup, ...] = ()
+    max_source_tokens: int | None = None
+    towers: tuple[Tower, ...] = ()
+    mtp_layers: tuple[Layer, ...] = ()
+    mtp_tensors: tuple[Tensor, ...] = ()
+    quantization: str | None = None
+    kv_dtype: str | None = None
+    buffer_elements: int = 0
+    exact_weight_bytes: int | None = None
+    parallel_attention: bool = False
+    assumptions: tuple[str, ...] = field(default=())
+    warnings: tuple[str, ...] = field(default=())
+
+    @property
+    def num_hidden_layers(self) -> int:
+        """Decoder layers."""
+        return len(self.layer_order)
+
+
+def group_layers(layers: Iterable[Layer]) -> tuple[tuple[LayerGroup, ...], tuple[int, ...]]:
+    """Group equal layers in the order of their first appearance.
+
+    Returns:
+        The groups, and for each layer the index of its group.
+    """
+    counts: dict[Layer, int] = {}
+    order: list[Layer] = []
+    for layer in layers:
+        counts[layer] = counts.get(layer, 0) + 1
+        order.append(layer)
+    index = {layer: position for position, layer in enumerate(counts)}
+    return (
+        tuple(LayerGroup(count=count, layer=layer) for layer, count in counts.items()),
+        tuple(index[layer] for layer in order),
+    )
+
+
+def linear(
+    name: str,
+    tensor_class: TensorClass,
+    *,
+    out_features: int,
+    in_features: int,
+    bias: bool = False,
+    copies: int = 1,
+    shards: int | None = None,
+    quantisable: bool = True,
+) -> tuple[Tensor, ...]:
+    """The tensors of one `nn.Linear` (or `copies` equal ones).
+
+    >>> sum(t.elements for t in linear("q", TensorClass.ATTENTION, out_features=8, in_features=4, bias=True))
+    40
+    """
+    weight = Tensor(
+        name=name,
+        tensor_class=tensor_class,
+        shape=(out_features, in_features),
+        copies=copies,
+        matmul=True,
+        linear=quantisable,
+        shards=shards,
+    )
+    if not bias:
+        return (weight,)
+    return (
+        weight,
+        Tensor(name=f"{name}.bias", tensor_class=tensor_class, shape=(out_features,), copies=copies, shards=shards),
+    )
+
+
+def vector(
+    name: str, tensor_class: TensorClass, *shape: int, copies: int = 1, shards: int | None = 1
+) -> tuple[Tensor, ...]:
+    """A norm, scale, bias or convolution: stored and counted, not a matrix product. Replicated unless told otherwise."""
+    return (Tensor(name=name, tensor_class=tensor_class, shape=shape, copies=copies, shards=shards),)
+
+
+def norm(name: str, size: int, *, bias: bool = False) -> tuple[Tensor, ...]:
+    """The weight (and bias) of a normalisation layer."""
+    tensors = vector(name, TensorClass.OTHER, size)
+    return (*tensors, *vector(f"{name}.bias", TensorClass.OTHER, size)) if bias else tensors
