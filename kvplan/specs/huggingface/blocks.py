@@ -1,0 +1,340 @@
+"""Building blocks that the adapters share: attention, feed-forward and embedding tensors under checkpoint names."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from kvplan.core.model import (
+    Attention,
+    DenseFeedForward,
+    MixtureOfExperts,
+    Tensor,
+    TensorClass,
+    linear,
+    norm,
+    vector,
+)
+from kvplan.specs.huggingface.config import Config
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Dimensions:
+    """The sizes that every decoder has.
+
+    Attributes:
+        hidden_size: Width of the residual stream.
+        num_hidden_layers: Decoder layers.
+        num_attention_heads: Query heads.
+        num_key_value_heads: KV heads.
+        head_dim: Width of a head.
+        vocab_size: Rows of the embedding.
+        max_context: Longest sequence, or None.
+    """
+
+    hidden_size: int
+    num_hidden_layers: int
+    num_attention_heads: int
+    num_key_value_heads: int
+    head_dim: int
+    vocab_size: int
+    max_context: int | None
+
+
+def read_dimensions(
+    config: Config, *, num_key_value_heads: int | None = None, head_dim: int | None = None
+) -> Dimensions:
+    """Read the sizes under all their spellings.
+
+    Args:
+        config: The (text) config.
+        num_key_value_heads: The family's default; None means as many as attention heads.
+        head_dim: The family's default; None means `hidden_size / num_attention_heads`.
+
+    Raises:
+        SpecError: A field is missing, invalid, or the heads don't divide.
+    """
+    hidden_size = config.integer("hidden_size", "n_embd", "d_model")
+    heads = config.integer("num_attention_heads", "n_head", "n_heads")
+    kv_heads = config.integer("num_key_value_heads", "n_head_kv", "num_kv_heads", default=num_key_value_heads or heads)
+    if heads % kv_heads:
+        raise config.error("num_key_value_heads", f"{kv_heads} does not divide the {heads} attention heads")
+    width = config.optional_integer("head_dim")
+    if width is None:
+        if head_dim is None and hidden_size % heads:
+            rule = f"is missing and hidden_size {hidden_size} is no multiple of {heads} attention heads"
+            raise config.error("head_dim", rule)
+        width = head_dim or hidden_size // heads
+    return Dimensions(
+        hidden_size=hidden_size,
+        num_hidden_layers=config.integer("num_hidden_layers", "n_layer", "n_layers", "num_layers"),
+        num_attention_heads=heads,
+        num_key_value_heads=kv_heads,
+        head_dim=width,
+        vocab_size=config.integer("vocab_size"),
+        max_context=read_max_context(config),
+    )
+
+
+def read_max_context(config: Config) -> int | None:
+    """The longest sequence that the config states under one of its spellings, or None [token]."""
+    for name in ("max_position_embeddings", "n_positions", "max_seq_len", "seq_length", "n_ctx", "model_max_length"):
+        if config.has(name):
+            return config.integer(name)
+    return None
+
+
+def gqa(
+    dims: Dimensions,
+    *,
+    name: str = "self_attn",
+    names: tuple[str, str, str, str] = ("q_proj", "k_proj", "v_proj", "o_proj"),
+    qkv_bias: bool = False,
+    o_bias: bool = False,
+    window: int | None = None,
+    chunk: int | None = None,
+    cached: bool = True,
+    v_head_dim: int | None = None,
+    extra: tuple[Tensor, ...] = (),
+) -> Attention:
+    """Attention with separate Q, K, V and output projections (MHA, GQA, MQA).
+
+    `extra` holds what the family adds (norms of queries and keys, sinks, gates); see `qk_norm`.
+    """
+    q, k, v, o = (f"{name}.{part}" for part in names)
+    hidden, heads, kv_heads = dims.hidden_size, dims.num_attention_heads, dims.num_key_value_heads
+    value_dim = v_head_dim or dims.head_dim
+    attention = TensorClass.ATTENTION
+    tensors = (
+        *linear(q, attention, out_features=heads * dims.head_dim, in_features=hidden, bias=qkv_bias),
+        *linear(
+            k, attention, out_features=kv_heads * dims.head_dim, in_features=hidden, bias=qkv_bias, shards=kv_heads
+        ),
+        *linear(v, attention, out_features=kv_heads * value_dim, in_features=hidden, bias=qkv_bias, shards=kv_heads),
+        *linear(o, attention, out_features=hidden, in_features=heads * value_dim, bias=o_bias),
+        *extra,
+    )
+    return Attention(
+        num_attention_heads=heads,
+        num_key_value_heads=kv_heads,
+        head_dim=dims.head_dim,
+        v_head_dim=value_dim,
+        window=window,
+        chunk=chunk,
+        cached=cached,
+        tensors=tensors,
+    )
+
+
+def fused_gqa(
+    dims: Dimensions,
+    *,
+    qkv: str,
+    output: str,
+    qkv_bias: bool = False,
+    o_bias: bool = False,
+    window: int | None = None,
+    extra: tuple[Tensor, ...] = (),
+) -> Attention:
+    """Attention whose checkpoint stores Q, K and V as one matrix.
+
+    Under tensor parallelism the K and V rows divide over the KV heads only; the matrix is priced as one that divides
+    over all ranks, which is low by less than a percent of the layer where ranks outnumber KV heads, except for
+    multi-query models, whose K and V rows are few.
+    """
+    rows = (dims.num_attention_heads + 2 * dims.num_key_value_heads) * dims.head_dim
+    width = dims.num_attention_heads * dims.head_dim
+    return Attention(
+        num_attention_heads=dims.num_attention_heads,
+        num_key_value_heads=dims.num_key_value_heads,
+        head_dim=dims.head_dim,
+        v_head_dim=dims.head_dim,
+        window=window,
+        tensors=(
+            *linear(qkv, TensorClass.ATTENTION, out_features=rows, in_features=dims.hidden_size, bias=qkv_bias),
+            *linear(output, TensorClass.ATTENTION, out_features=dims.hidden_size, in_features=width, bias=o_bias),
+            *extra,
+        ),
+    )
+
+
+def qk_norm(dims: Dimensions, *, name: str = "self_attn", full_width: bool = False) -> tuple[Tensor, ...]:
+    """Norms of queries and keys: one head wide (Qwen3), or over all heads at once (OLMo 2)."""
+    q = dims.num_attention_heads * dims.head_dim if full_width else dims.head_dim
+    k = dims.num_key_value_heads * dims.head_dim if full_width else dims.head_dim
+    return (*norm(f"{name}.q_norm", q), *norm(f"{name}.k_norm", k))
+
+
+def gated_tensors(
+    name: str,
+    hidden_size: int,
+    intermediate_size: int,
+    *,
+    tensor_class: TensorClass = TensorClass.MLP,
+    names: tuple[str, str, str] = ("gate_proj", "up_proj", "down_proj"),
+    bias: bool = False,
+    copies: int = 1,
+) -> tuple[Tensor, ...]:
+    """Gate, up and down projections of a gated feed-forward (or of `copies` experts)."""
+    gate, up, down = (f"{name}.{part}" for part in names)
+    return (
+        *linear(gate, tensor_class, out_features=intermediate_size, in_features=hidden_size, bias=bias, copies=copies),
+        *linear(up, tensor_class, out_features=intermediate_size, in_features=hidden_size, bias=bias, copies=copies),
+        *linear(down, tensor_class, out_features=hidden_size, in_features=intermediate_size, bias=bias, copies=copies),
+    )
+
+
+def two_tensors(
+    names: tuple[str, str],
+    hidden_size: int,
+    intermediate_size: int,
+    *,
+    tensor_class: TensorClass = TensorClass.MLP,
+    up_factor: int = 1,
+    bias: bool = False,
+    copies: int = 1,
+) -> tuple[Tensor, ...]:
+    """Up and down projections of a plain feed-forward; `up_factor` 2 for a checkpoint that fuses gate and up."""
+    up, down = names
+    rows = up_factor * intermediate_size
+    return (
+        *linear(up, tensor_class, out_features=rows, in_features=hidden_size, bias=bias, copies=copies),
+        *linear(down, tensor_class, out_features=hidden_size, in_features=intermediate_size, bias=bias, copies=copies),
+    )
+
+
+def gated_mlp(hidden_size: int, intermediate_size: int, *, name: str = "mlp", bias: bool = False) -> DenseFeedForward:
+    """A dense gated feed-forward."""
+    return DenseFeedForward(tensors=gated_tensors(name, hidden_size, intermediate_size, bias=bias))
+
+
+def router(name: str, hidden_size: int, num_experts: int, *, bias: bool = False) -> tuple[Tensor, ...]:
+    """The router of a mixture of experts: multiplied, replicated on every rank, left alone by quantisers."""
+    return linear(
+        name,
+        TensorClass.OTHER,
+        out_features=num_experts,
+        in_features=hidden_size,
+        bias=bias,
+        shards=1,
+        quantisable=False,
+    )
+
+
+def gated_moe(
+    hidden_size: int,
+    intermediate_size: int,
+    *,
+    num_experts: int,
+    top_k: int,
+    shared_size: int | None = None,
+    shared_name: str = "mlp.shared_experts",
+    name: str = "mlp.experts",
+    names: tuple[str, str, str] = ("gate_proj", "up_proj", "down_proj"),
+    bias: bool = False,
+    routing: tuple[Tensor, ...] | None = None,
+    extra: tuple[Tensor, ...] = (),
+) -> MixtureOfExperts:
+    """Routed gated experts, optionally with a shared one.
+
+    Args:
+        hidden_size: Width of the residual stream.
+        intermediate_size: Width inside one routed expert.
+        num_experts: Routed experts.
+        top_k: Experts that a token is sent to.
+        shared_size: Width inside the shared expert (of all of them together), or None.
+        shared_name: Its module.
+        name: Module of the routed experts.
+        names: Projections of an expert.
+        bias: True where the experts' projections have biases.
+        routing: Tensors of the router; None is one plain matrix `mlp.gate`.
+        extra: What the family adds (gate of the shared expert, correction bias).
+    """
+    experts = gated_tensors(
+        name,
+        hidden_size,
+        intermediate_size,
+        tensor_class=TensorClass.EXPERTS,
+        names=names,
+        bias=bias,
+        copies=num_experts,
+    )
+    shared = (
+        gated_tensors(shared_name, hidden_size, shared_size, tensor_class=TensorClass.SHARED) if shared_size else ()
+    )
+    gate = routing if routing is not None else router("mlp.gate", hidden_size, num_experts)
+    return MixtureOfExperts(num_experts=num_experts, top_k=top_k, tensors=(*gate, *experts, *shared, *extra))
+
+
+def read_top_k(config: Config, num_experts: int, *names: str, default: int | None = None) -> int:
+    """Experts per token, checked against their number.
+
+    Raises:
+        SpecError: More than there are.
+    """
+    names = names or ("num_experts_per_tok",)
+    return config.integer(*names, default=default, maximum=num_experts)
+
+
+def embedding(vocab_size: int, hidden_size: int, *, name: str = "model.embed_tokens") -> tuple[Tensor, ...]:
+    """The token embedding: looked up, not multiplied."""
+    return vector(name, TensorClass.EMBEDDING, vocab_size, hidden_size, shards=None)
+
+
+def lm_head(
+    vocab_size: int, hidden_size: int, *, tied: bool, name: str = "lm_head", bias: bool = False
+) -> tuple[Tensor, ...]:
+    """The output head; a tied one is multiplied but its weights are the embedding's. Its bias never is."""
+    weight = Tensor(
+        name=name,
+        tensor_class=TensorClass.HEAD,
+        shape=(vocab_size, hidden_size),
+        matmul=True,
+        linear=not tied,
+        stored=not tied,
+    )
+    return (weight, *vector(f"{name}.bias", TensorClass.HEAD, vocab_size, shards=None)) if bias else (weight,)
+
+
+def ends(
+    config: Config,
+    dims: Dimensions,
+    *,
+    tied_default: bool = False,
+    final_norm: tuple[Tensor, ...] | None = None,
+    embedding_name: str = "model.embed_tokens",
+    head_bias: bool = False,
+) -> tuple[Tensor, ...]:
+    """Embedding, final norm and head with the config's tying."""
+    tied = config.boolean("tie_word_embeddings", default=tied_default)
+    return (
+        *embedding(dims.vocab_size, dims.hidden_size, name=embedding_name),
+        *(final_norm if final_norm is not None else norm("model.norm", dims.hidden_size)),
+        *lm_head(dims.vocab_size, dims.hidden_size, tied=tied, bias=head_bias),
+    )
+
+
+def read_windows(
+    config: Config, num_hidden_layers: int, *, window: int | None, default: tuple[bool, ...] | None = None
+) -> tuple[int | None, ...]:
+    """The window of each layer from `layer_types`, or from the family's own pattern where that is missing.
+
+    Args:
+        config: The (text) config.
+        num_hidden_layers: Layers.
+        window: Tokens of a windowed layer.
+        default: For each layer whether it is windowed, when there is no `layer_types`; None is no layer.
+
+    Raises:
+        SpecError: An unknown type, or a windowed layer without a window.
+    """
+    types = config.strings("layer_types", length=num_hidden_layers)
+    if types is None:
+        windowed = default or (False,) * num_hidden_layers
+    else:
+        for kind in types:
+            if kind not in {"full_attention", "sliding_attention"}:
+                raise config.error("layer_types", f"{kind!r} is not understood for {config.model_type}")
+        windowed = tuple(kind == "sliding_attention" for kind in types)
+    if any(windowed) and window is None:
+        raise config.error("sliding_window", "is missing, but some layers are windowed")
+    return tuple(window if has_window else None for has_window in windowed)
