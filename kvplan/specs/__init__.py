@@ -1,0 +1,1 @@
+"""The edge where facts come in: strict YAML, schemas, the registry of bundled specs."""
