@@ -1,0 +1,114 @@
+"""Where bundled specs live: ids from file stems, aliases from one regex scan, nearest names for a miss."""
+
+from __future__ import annotations
+
+import os
+import re
+from functools import cache
+from pathlib import Path
+from typing import Final, Literal
+
+from kvplan.errors import UnknownNameError
+
+Kind = Literal["model", "gpu", "engine"]
+
+_PACKAGE: Final = Path(__file__).resolve().parent.parent
+_FOLDERS: Final[dict[Kind, tuple[Path, ...]]] = {
+    "model": (_PACKAGE / "_data" / "model_specs", _PACKAGE.parent / "model_specs"),
+    "gpu": (_PACKAGE / "_data" / "hardware_specs", _PACKAGE.parent / "hardware_specs"),
+    "engine": (_PACKAGE / "specs" / "profiles",),
+}
+_LIST_COMMAND: Final[dict[Kind, str]] = {
+    "model": "kvplan models list",
+    "gpu": "kvplan gpus list",
+    "engine": "kvplan engines list",
+}
+_SUFFIX = ".yaml"
+_HEAD_CHARS = 4096
+_ALIASES = re.compile(r"^aliases:\s*(?:\[(?P<flow>[^\]]*)\]|(?P<block>(?:\n[ ]*- [^\n]*)+))", re.MULTILINE)
+_SEPARATOR = re.compile(r",|\n[ ]*- |\n")
+_NEAREST = 3
+
+
+def spec_folder(kind: Kind) -> Path:
+    """Folder of the bundled specs: inside the installed package, else at the top of a checkout."""
+    folders = _FOLDERS[kind]
+    return next((folder for folder in folders if folder.is_dir()), folders[-1])
+
+
+def ids(kind: Kind) -> tuple[str, ...]:
+    """Canonical ids in alphabetical order, read from file names only (shell completion calls this)."""
+    return _ids(spec_folder(kind))
+
+
+def aliases(kind: Kind) -> dict[str, str]:
+    """Alias → canonical id, both as written.
+
+    The head of every file is scanned for its `aliases:` line instead of parsing a hundred files; a test holds that
+    a full parse finds the same.
+    """
+    return dict(_aliases(spec_folder(kind)))
+
+
+def resolve(kind: Kind, name: str) -> Path:
+    """File of a bundled spec, by id or alias, whatever the case.
+
+    Raises:
+        UnknownNameError: No spec has that name; the hint has the nearest ones.
+    """
+    found = find(kind, name)
+    if found is None:
+        message = f"unknown {kind.upper() if kind == 'gpu' else kind} {name!r}"
+        raise UnknownNameError(message, hint=_hint(kind, name))
+    return found
+
+
+def find(kind: Kind, name: str) -> Path | None:
+    """As `resolve`, but None for an unknown name."""
+    folder = spec_folder(kind)
+    wanted = name.casefold()
+    if wanted not in _ids(folder):
+        wanted = _folded_aliases(folder).get(wanted, "")
+    return folder / f"{wanted}{_SUFFIX}" if wanted else None
+
+
+def nearest(kind: Kind, name: str) -> list[str]:
+    """At most three ids or aliases that look like a name, best first."""
+    from difflib import get_close_matches  # noqa: PLC0415 - needed on a mistake only
+
+    folder = spec_folder(kind)
+    known = {item.casefold(): item for item in (*_ids(folder), *_aliases(folder))}
+    close = get_close_matches(name.casefold(), known, n=_NEAREST, cutoff=0.6)
+    return [known[item] for item in close]
+
+
+def _hint(kind: Kind, name: str) -> str:
+    near = nearest(kind, name)
+    suggestion = f"did you mean {', '.join(near)}? " if near else ""
+    return f"{suggestion}`{_LIST_COMMAND[kind]}` shows all, or give the path of a spec file"
+
+
+@cache
+def _ids(folder: Path) -> tuple[str, ...]:
+    try:
+        names = os.listdir(folder)  # noqa: PTH208 - names are all it needs
+    except OSError:
+        return ()
+    return tuple(sorted(name.removesuffix(_SUFFIX) for name in names if name.endswith(_SUFFIX) and name[0] not in "_."))
+
+
+@cache
+def _aliases(folder: Path) -> dict[str, str]:
+    found: dict[str, str] = {}
+    for spec_id in _ids(folder):
+        with (folder / f"{spec_id}{_SUFFIX}").open(encoding="utf-8") as file:
+            match = _ALIASES.search(file.read(_HEAD_CHARS))
+        if match:
+            words = _SEPARATOR.split(match["flow"] or match["block"] or "")
+            found.update({word.strip(" '\"\n"): spec_id for word in words if word.strip(" '\"\n")})
+    return found
+
+
+@cache
+def _folded_aliases(folder: Path) -> dict[str, str]:
+    return {alias.casefold(): spec_id for alias, spec_id in _aliases(folder).items()}

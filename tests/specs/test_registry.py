@@ -1,0 +1,86 @@
+"""Names: file stems, the alias scan against a full parse, nearest names, and no heavy imports."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from typing import get_args
+
+import pytest
+
+from kvplan.errors import UnknownNameError
+from kvplan.specs import registry
+from kvplan.specs.yaml import load_yaml
+
+KINDS = [kind for kind in get_args(registry.Kind) if registry.ids(kind)]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_alias_scan_finds_what_a_full_parse_finds(kind: registry.Kind) -> None:
+    parsed = {
+        alias: spec_id
+        for spec_id in registry.ids(kind)
+        for alias in load_yaml(registry.resolve(kind, spec_id)).data.get("aliases") or ()
+    }
+    assert registry.aliases(kind) == parsed
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_names_are_unique_whatever_the_case(kind: registry.Kind) -> None:
+    names = [*registry.ids(kind)]
+    for spec_id in registry.ids(kind):
+        names += load_yaml(registry.resolve(kind, spec_id)).data.get("aliases") or ()
+    folded = [name.casefold() for name in names]
+    assert sorted(folded) == sorted(set(folded))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_stem_is_the_id(kind: registry.Kind) -> None:
+    for spec_id in registry.ids(kind):
+        assert load_yaml(registry.resolve(kind, spec_id)).data["id"] == spec_id
+
+
+@pytest.mark.parametrize("name", ["h100-80g-sxm", "H100-80G-SXM", "h100", "H100", "nvidia-h100-80gb-hbm3"])
+def test_resolve_by_id_or_alias_in_any_case(name: str) -> None:
+    assert registry.resolve("gpu", name).stem == "h100-80g-sxm"
+
+
+def test_unknown_names_suggest_and_never_choose() -> None:
+    with pytest.raises(UnknownNameError) as caught:
+        registry.resolve("gpu", "h100-80gb-sxn")
+    assert str(caught.value) == "unknown GPU 'h100-80gb-sxn'"
+    assert caught.value.hint is not None
+    assert caught.value.hint.startswith("did you mean h100-")
+    assert caught.value.hint.endswith("`kvplan gpus list` shows all, or give the path of a spec file")
+    assert caught.value.exit_code == 2
+
+
+@pytest.mark.parametrize("name", ["", ".", "..", "../hardware_specs/h100-80g-sxm", "zzzzzz", "_aliases"])
+def test_strange_names_are_unknown(name: str) -> None:
+    with pytest.raises(UnknownNameError):
+        registry.resolve("gpu", name)
+
+
+def test_the_installed_folder_comes_first(
+    monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    root = tmp_path_factory.mktemp("root")
+    installed, checkout = root / "installed", root / "checkout"
+    for folder, name in ((installed, "a"), (checkout, "b")):
+        folder.mkdir()
+        (folder / f"{name}.yaml").write_text(f"id: {name}\naliases:\n  - Own/{name.upper()}\n  - 'q-{name}'\nx: 1\n")
+        (folder / "_private.yaml").write_text("id: private\n")
+        (folder / "README.md").write_text("no spec\n")
+    monkeypatch.setitem(registry._FOLDERS, "model", (root / "nowhere", installed, checkout))  # noqa: SLF001 - the seam
+    assert registry.ids("model") == ("a",)
+    assert registry.aliases("model") == {"Own/A": "a", "q-a": "a"}
+    assert registry.resolve("model", "own/a") == installed / "a.yaml"
+
+
+def test_listing_ids_loads_neither_yaml_nor_pydantic() -> None:
+    code = (
+        "import sys; from kvplan.specs import registry; assert registry.ids('gpu'); registry.aliases('gpu');"
+        "print([m for m in ('yaml', 'pydantic', 'difflib') if m in sys.modules])"
+    )
+    run = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)  # noqa: S603
+    assert run.stdout.strip() == "[]"
