@@ -15,7 +15,7 @@ class Gpu:
         name: Product name.
         vendor: Maker.
         architecture: Chip generation as the vendor names it.
-        family: Device family whose efficiencies a profile gives (`hopper`, `ada-geforce`, `cdna3`, `apple`, …).
+        family: Device family whose efficiencies a profile gives (`hopper`, `ada-rtx`, `cdna3`, `apple`, …).
         compute_capability: NVIDIA's major and minor number, or None.
         memory_bytes: Memory that the driver reports [byte].
         framework_memory_bytes: Memory that a framework (torch) reports, which engines budget with [byte].
@@ -26,7 +26,8 @@ class Gpu:
         link_bytes_per_s: Scale-up rate per direction of one device, all links together.
         link_p2p_bytes_per_s: Rate between one pair per direction (a single link on meshes).
         link_domain: Devices joined at that rate.
-        pcie_bytes_per_s: Host link per direction, or None.
+        pcie_bytes_per_s: PCIe per direction, or None.
+        host_bytes_per_s: Link to the CPU's memory per direction: NVLink-C2C where the card has it, else PCIe, or None.
         network_bytes_per_s: Rate per device and direction between nodes, or None.
         gpus_per_node: Devices in a usual server.
         tdp_w: Board power.
@@ -53,6 +54,7 @@ class Gpu:
     link_p2p_bytes_per_s: float | None = None
     link_domain: int = 1
     pcie_bytes_per_s: float | None = None
+    host_bytes_per_s: float | None = None
     network_bytes_per_s: float | None = None
     gpus_per_node: int = 8
     tdp_w: float | None = None
