@@ -129,7 +129,8 @@ def parse_yaml(text: str, *, path: str = "<text>") -> YamlDocument:
         line = mark.line + 1 if mark else 1
         raise SpecError(_problem(path, line, (), f"not valid YAML: {error.problem}")) from None
     except yaml.reader.ReaderError as error:
-        line = text.encode().count(b"\n", 0, error.position) + 1
+        found = yaml.reader.Reader.NON_PRINTABLE.search(text)
+        line = text.count("\n", 0, found.start()) + 1 if found else 1
         rule = f"not valid YAML: character U+{int(error.character):04X} is not allowed"
         raise SpecError(_problem(path, line, (), rule)) from None
     reader = _Reader(path)

@@ -71,7 +71,7 @@ def test_the_installed_folder_comes_first(
         (folder / f"{name}.yaml").write_text(f"id: {name}\naliases:\n  - Own/{name.upper()}\n  - 'q-{name}'\nx: 1\n")
         (folder / "_private.yaml").write_text("id: private\n")
         (folder / "README.md").write_text("no spec\n")
-    monkeypatch.setitem(registry._FOLDERS, "model", (root / "nowhere", installed, checkout))  # noqa: SLF001 - the seam
+    monkeypatch.setitem(registry._FOLDERS, "model", (root / "nowhere", installed, checkout))
     assert registry.ids("model") == ("a",)
     assert registry.aliases("model") == {"Own/A": "a", "q-a": "a"}
     assert registry.resolve("model", "own/a") == installed / "a.yaml"
@@ -82,5 +82,5 @@ def test_listing_ids_loads_neither_yaml_nor_pydantic() -> None:
         "import sys; from kvplan.specs import registry; assert registry.ids('gpu'); registry.aliases('gpu');"
         "print([m for m in ('yaml', 'pydantic', 'difflib') if m in sys.modules])"
     )
-    run = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)  # noqa: S603
+    run = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
     assert run.stdout.strip() == "[]"
