@@ -200,6 +200,8 @@ def _told(document: YamlDocument, schema: type[BaseModel], item: Any) -> str:  #
             rule = f"unknown field{closest(str(loc[-1]), _fields_at(schema, loc[:-1]))}"
         case "missing":
             rule = "missing"
+        case "model_type":
+            rule = "must hold fields of its own (`key: value`)"
         case "literal_error":
             expected = item["msg"].removeprefix("Input should be ").replace(" or ", ", ").replace("'", "").split(", ")
             rule = f"{item['input']!r} is not one of {', '.join(expected)}{closest(str(item['input']), expected)}"

@@ -278,3 +278,11 @@ def test_loading_gives_a_frozen_core_object() -> None:
     assert isinstance(gpu, Gpu)
     with pytest.raises(AttributeError):
         gpu.id = "x"  # type: ignore[misc]
+
+
+def test_the_example_in_the_folders_readme_loads(tmp_path: Path) -> None:
+    readme = (registry.spec_folder("gpu") / "README.md").read_text(encoding="utf-8")
+    example = re.search(r"```yaml\n(.*?)```", readme, re.DOTALL)
+    assert example is not None
+    (tmp_path / "my-card.yaml").write_text(example[1])
+    assert load_gpu(tmp_path / "my-card.yaml").memory_bytes == 49_140 * MIB

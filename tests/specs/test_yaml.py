@@ -163,6 +163,14 @@ def test_schema_problems_have_lines_and_suggestions(tmp_path: Path) -> None:
     ]
 
 
+def test_a_scalar_where_fields_belong_says_so(tmp_path: Path) -> None:
+    path = tmp_path / "card.yaml"
+    path.write_text("name: x\nmemory: 80 GB\n")
+    with pytest.raises(SpecError) as caught:
+        read_spec(path, Outer)
+    assert str(caught.value) == f"{path}:2: memory: must hold fields of its own (`key: value`)"
+
+
 WORDS = st.text(
     st.characters(min_codepoint=32, max_codepoint=0x2FFF, exclude_categories=("Cs", "Cc", "Zl", "Zp")), max_size=12
 )
