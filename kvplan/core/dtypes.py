@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from kvplan.core.units import ceil_div
 from kvplan.errors import UnknownNameError
 
 
@@ -40,8 +39,9 @@ class Format:
     def stored_bytes(self, out_features: int, in_features: int) -> int:
         """Bytes of one stored matrix, scales and zero points counted [byte].
 
-        `ceil(out · in · element_bits / 8) + blocks · (scale_bits + zero_bits) / 8 + extras`; partial blocks have a
-        full scale. Source: layouts of the checkpoint formats (docs/formulas.md, weight formats).
+        `ceil((out · in · element_bits + blocks · (scale_bits + zero_bits) + extras) / 8)`. A partial block counts by
+        its share; a file holds a full scale for it, which is at most a few bytes per row and below 1e-7 of a model.
+        Source: layouts of the checkpoint formats (docs/formulas.md, weight formats).
 
         >>> FORMATS["fp8"].stored_bytes(4096, 4096) - 4096 * 4096
         4
@@ -50,11 +50,55 @@ class Format:
         """
         bits = self.element_bits * out_features * in_features
         if self.scale_bits or self.zero_bits:
-            rows = ceil_div(out_features, self.block_out) if self.block_out else 1
-            columns = ceil_div(in_features, self.block_in) if self.block_in else 1
+            rows = out_features / self.block_out if self.block_out else 1
+            columns = in_features / self.block_in if self.block_in else 1
             bits += rows * columns * (self.scale_bits + self.zero_bits)
         bits += self.tensor_bits + self.input_bits * in_features
         return int(-(-bits // 8))
+
+    def bits_per_element(self, out_features: int = 4096, in_features: int = 4096) -> float:
+        """Stored bits of one element of a matrix of this shape, scales counted [bit].
+
+        >>> round(FORMATS["awq"].bits_per_element(), 5)
+        4.15625
+        """
+        return 8 * self.stored_bytes(out_features, in_features) / (out_features * in_features)
+
+
+def integer_format(
+    name: str,
+    *,
+    bits: int,
+    group_size: int | None = None,
+    scale_bits: int = 16,
+    zero_bits: int = 0,
+    input_bits: int = 0,
+    compute: str | None = None,
+) -> Format:
+    """A format of `bits`-bit integers with one scale per row and group of inputs.
+
+    Args:
+        name: Its id, to which bits and group are added: `int4_g32`.
+        bits: Bits of one element.
+        group_size: Inputs that share a scale; None is the whole row.
+        scale_bits: Bits of a scale.
+        zero_bits: Bits of a zero point.
+        input_bits: Bits kept per input feature (`g_idx`).
+        compute: Format of the multiplication, or None where weights are expanded first.
+
+    >>> integer_format("int", bits=4, group_size=32).bits_per_element()
+    4.5
+    """
+    return Format(
+        id=f"{name}{bits}_g{group_size}" if group_size else f"{name}{bits}_channel",
+        element_bits=bits,
+        compute=compute,
+        block_out=1,
+        block_in=group_size,
+        scale_bits=scale_bits,
+        zero_bits=zero_bits,
+        input_bits=input_bits,
+    )
 
 
 def _plain(name: str, bits: int, compute: str | None = None) -> Format:
@@ -75,22 +119,25 @@ FORMATS: Final[dict[str, Format]] = {
         _plain("bf16", 16),
         _plain("fp16", 16),
         Format(id="fp8", element_bits=8, compute="fp8", tensor_bits=32),
+        Format(id="fp8_static", element_bits=8, compute="fp8", tensor_bits=64),
         Format(id="fp8_channel", element_bits=8, compute="fp8", block_out=1, scale_bits=32),
         Format(id="fp8_block", element_bits=8, compute="fp8", block_out=128, block_in=128, scale_bits=32),
+        Format(id="fp8_block_e8m0", element_bits=8, compute="fp8", block_out=128, block_in=128, scale_bits=8),
         Format(id="mxfp8", element_bits=8, compute="fp8", block_out=1, block_in=32, scale_bits=8),
         Format(id="int8", element_bits=8, compute=None, block_out=1, scale_bits=16),
         Format(id="w8a8", element_bits=8, compute="int8", block_out=1, scale_bits=32),
         Format(id="llm_int8", element_bits=8, compute=None, block_out=1, scale_bits=32),
         Format(id="int4", element_bits=4, compute=None, block_out=1, block_in=128, scale_bits=16),
         Format(id="awq", element_bits=4, compute=None, block_out=1, block_in=128, scale_bits=16, zero_bits=4),
-        Format(
-            id="gptq", element_bits=4, compute=None, block_out=1, block_in=128, scale_bits=16, zero_bits=4, input_bits=32
-        ),
+        # GPTQ stores packed zeros even where they are all equal; engines drop `g_idx` unless the order is `desc_act`.
+        Format(id="gptq", element_bits=4, compute=None, block_out=1, block_in=128, scale_bits=16, zero_bits=4),
         Format(id="nvfp4", element_bits=4, compute="fp4", block_out=1, block_in=16, scale_bits=8, tensor_bits=64),
+        Format(id="nvfp4_w4a16", element_bits=4, compute=None, block_out=1, block_in=16, scale_bits=8, tensor_bits=32),
         Format(id="mxfp4", element_bits=4, compute="fp4", block_out=1, block_in=32, scale_bits=8),
         Format(id="nf4", element_bits=4, compute=None, block_out=1, block_in=64, scale_bits=32),
         Format(id="nf4_double", element_bits=4 + 8 / 64 + 32 / 16384, compute=None),
         _gguf("q8_0", 8.5),
+        _gguf("q8_k", 9.125),
         _gguf("q6_k", 6.5625),
         _gguf("q5_k", 5.5),
         _gguf("q5_1", 6.0),
@@ -111,6 +158,9 @@ FORMATS: Final[dict[str, Format]] = {
         _gguf("iq1_s", 1.5625),
         _gguf("tq2_0", 2.0625),
         _gguf("tq1_0", 1.6875),
+        _gguf("q1_0", 1.125),
+        _gguf("gguf_mxfp4", 4.25),
+        _gguf("gguf_nvfp4", 4.5),
     )
 }
 

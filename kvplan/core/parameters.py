@@ -73,12 +73,18 @@ def tensor_bytes(tensor: Tensor, dtype: str, *, divisor: int = 1) -> int:
 def weights_bytes_model(model: Model) -> int:
     """Bytes of the whole checkpoint: file headers where they were read, else the sum over tensors [byte].
 
-    Persistent buffers count at the model's dtype; MTP layers do not.
+    Persistent buffers count at the model's dtype, in quantised checkpoints not at all (a few kilobytes whose dtype
+    differs between exporters); MTP layers do not count.
     """
     if model.exact_weight_bytes is not None:
         return model.exact_weight_bytes
-    buffers = format_by_id(model.dtype).stored_bytes(1, model.buffer_elements) if model.buffer_elements else 0
-    return buffers + sum(count * tensor_bytes(tensor, model.dtype) for count, tensor in model_tensors(model))
+    return _buffer_bytes(model) + sum(count * tensor_bytes(tensor, model.dtype) for count, tensor in model_tensors(model))
+
+
+def _buffer_bytes(model: Model) -> int:
+    if model.quantization is not None:
+        return 0
+    return format_by_id(model.dtype).stored_bytes(1, model.buffer_elements) if model.buffer_elements else 0
 
 
 def weights_bytes_per_rank(model: Model, layout: Layout) -> int:
@@ -112,7 +118,7 @@ def _arithmetic_bytes_per_rank(model: Model, layout: Layout) -> int:
     first = sum(rank_bytes(t) for t in model.tensors if t.tensor_class is TensorClass.EMBEDDING)
     last = sum(rank_bytes(t) for t in model.tensors if t.tensor_class is not TensorClass.EMBEDDING)
     first += sum(rank_bytes(t) for tower in model.towers for t in tower.tensors)
-    first += format_by_id(model.dtype).stored_bytes(1, model.buffer_elements) if model.buffer_elements else 0
+    first += _buffer_bytes(model)
     if layout.pp == 1:
         return layers + first + last
     tied = sum(

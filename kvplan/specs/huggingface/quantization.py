@@ -1,10 +1,11 @@
-"""Formats of a quantised checkpoint, assigned per tensor: the one place that reads `quantization_config`."""
+"""Formats of a quantised checkpoint, assigned tensor by tensor."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 
-from kvplan.errors import UnsupportedModelError
+from kvplan.core.model import Layer, Tensor
 from kvplan.specs.huggingface.blueprint import Blueprint
 from kvplan.specs.huggingface.config import Config
 
@@ -25,17 +26,67 @@ class Quantized:
 
 
 def apply_quantization(blueprint: Blueprint, config: Config) -> Quantized:
-    """Assign stored formats by the checkpoint's quantisation config (in `config`, nested in its text config, or in the
-    sidecar `config.sidecar`), tensor by tensor; unchanged where there is none.
+    """Assign stored formats by the quantisation config of a checkpoint, tensor by tensor.
+
+    It is in `config`, nested in its text config, or in the sidecar `config.sidecar`; without one nothing changes.
 
     A layer's tensor is called `blueprint.layer_prefix.format(i=i) + tensor.name`; model-level and tower tensors have
     full names.
 
     Raises:
+        SpecError: A field is missing or invalid.
         UnsupportedModelError: A quantisation that is not understood.
     """
-    config.ignore("quantization_config", "compression_config")
-    if config.has("quantization_config") or config.has("compression_config") or config.sidecar is not None:
-        msg = f"{config.source}: quantization_config: not understood"
-        raise UnsupportedModelError(msg)
-    return Quantized(blueprint=blueprint)
+    if config.sidecar is None and not _mentions_quantization(config):
+        return Quantized(blueprint=blueprint)
+    from kvplan.specs.quantization import Part, read_quantization  # noqa: PLC0415 - large, and most models are plain
+
+    plan = read_quantization(config)
+    if plan is None:
+        return Quantized(blueprint=blueprint)
+
+    def in_layer(prefix: str) -> Callable[[int, Layer], Layer]:
+        def change(index: int, layer: Layer) -> Layer:
+            start = prefix.format(i=index)
+            return map_tensors(layer, lambda t: replace(t, format=plan.format_for(start + t.name, t)))
+
+        return change
+
+    def whole(part: Part) -> Callable[[Tensor], Tensor]:
+        return lambda t: replace(t, format=plan.format_for(t.name, t, part))
+
+    count = len(blueprint.layers)
+    decoder, encoder = in_layer(blueprint.layer_prefix), in_layer(blueprint.encoder_prefix)
+    changed = replace(
+        blueprint,
+        layers=tuple(decoder(i, layer) for i, layer in enumerate(blueprint.layers)),
+        encoder_layers=tuple(encoder(i, layer) for i, layer in enumerate(blueprint.encoder_layers)),
+        mtp_layers=tuple(decoder(count + i, layer) for i, layer in enumerate(blueprint.mtp_layers)),
+        tensors=tuple(whole(Part.MODEL)(t) for t in blueprint.tensors),
+        towers=tuple(
+            replace(tower, tensors=tuple(whole(Part.TOWER)(t) for t in tower.tensors)) for tower in blueprint.towers
+        ),
+    )
+    return Quantized(blueprint=changed, quantization=plan.name, kv_dtype=plan.kv_dtype)
+
+
+def _mentions_quantization(config: Config) -> bool:
+    fields = ("quantization_config", "compression_config")
+    if any(config.has(name) for name in fields):
+        return True
+    config.ignore(*fields)
+    nested = (config.data.get(name) for name in ("text_config", "llm_config", "language_config"))
+    return any(isinstance(data, dict) and data.get(name) for data in nested for name in fields)
+
+
+def map_tensors(layer: Layer, change: Callable[[Tensor], Tensor]) -> Layer:
+    """A layer with every weight tensor changed."""
+    feed_forward = layer.feed_forward
+    if feed_forward is not None:
+        feed_forward = replace(feed_forward, tensors=tuple(change(t) for t in feed_forward.tensors))
+    return replace(
+        layer,
+        mixers=tuple(replace(mixer, tensors=tuple(change(t) for t in mixer.tensors)) for mixer in layer.mixers),
+        feed_forward=feed_forward,
+        tensors=tuple(change(t) for t in layer.tensors),
+    )
