@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from kvplan.core.model import Layer, Tensor
+from kvplan.core.precision import map_tensors
 from kvplan.specs.huggingface.blueprint import Blueprint
 from kvplan.specs.huggingface.config import Config
 
@@ -77,16 +78,3 @@ def _mentions_quantization(config: Config) -> bool:
     config.ignore(*fields)
     nested = (config.data.get(name) for name in ("text_config", "llm_config", "language_config"))
     return any(isinstance(data, dict) and data.get(name) for data in nested for name in fields)
-
-
-def map_tensors(layer: Layer, change: Callable[[Tensor], Tensor]) -> Layer:
-    """A layer with every weight tensor changed."""
-    feed_forward = layer.feed_forward
-    if feed_forward is not None:
-        feed_forward = replace(feed_forward, tensors=tuple(change(t) for t in feed_forward.tensors))
-    return replace(
-        layer,
-        mixers=tuple(replace(mixer, tensors=tuple(change(t) for t in mixer.tensors)) for mixer in layer.mixers),
-        feed_forward=feed_forward,
-        tensors=tuple(change(t) for t in layer.tensors),
-    )

@@ -1,0 +1,219 @@
+"""What-if precision: a model as a checkpoint of another number format would hold it, and how to tell its precision."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from typing import Final
+
+from kvplan.core import gguf_mixtures
+from kvplan.core.dtypes import FORMATS, Format, format_by_id
+from kvplan.core.model import Layer, Model, Tensor, TensorClass, group_layers
+from kvplan.core.parameters import model_tensors, tensor_bytes, tensor_format
+from kvplan.errors import UnknownNameError
+
+#: Formats that an override may name, beside the GGUF file types.
+_WEIGHT_DTYPES: Final = (
+    "fp32", "tf32", "bf16", "fp16", "fp8", "int8", "w8a8", "int4", "awq", "gptq", "nvfp4", "mxfp4", "nf4",
+    "fp8_block", "fp8_channel", "mxfp8", "nf4_double",
+)  # fmt: skip
+#: Every name that `apply_dtype` knows.
+DTYPES: Final[tuple[str, ...]] = (*_WEIGHT_DTYPES, *gguf_mixtures.FILE_TYPES)
+_ALIASES: Final = {
+    "q3_k": "q3_k_m", "q4_k": "q4_k_m", "q5_k": "q5_k_m", "int4_g128": "int4", "bnb": "nf4", "bitsandbytes": "nf4",
+    "fp8_e4m3": "fp8", "w4a16": "int4", "w8a16": "int8", "fp4": "nvfp4",
+}  # fmt: skip
+_SIXTEEN_BITS: Final = 16
+#: Beginning of a format id → the name that people use for such a checkpoint.
+_DISPLAY: Final = (
+    ("fp8", "fp8"), ("mxfp8", "fp8"), ("nvfp4", "nvfp4"), ("mxfp4", "mxfp4"), ("awq4", "awq"), ("awq", "awq"), ("gptq4", "gptq"),
+    ("nf4", "nf4"), ("bnb_fp4", "nf4"), ("llm_int8", "int8"), ("w8a8", "w8a8"), ("int8", "int8"), ("int4", "int4"),
+)  # fmt: skip
+
+
+def canonical_dtype(name: str) -> str:
+    """The canonical name of an override.
+
+    >>> canonical_dtype("Q4_K_M"), canonical_dtype("bfloat16")
+    ('q4_k_m', 'bf16')
+
+    Raises:
+        UnknownNameError: No such format.
+    """
+    key = name.lower().replace("-", "_")
+    key = _ALIASES.get(key, key)
+    if key in DTYPES:
+        return key
+    try:
+        found = format_by_id(key).id
+    except UnknownNameError:
+        found = ""
+    if found in DTYPES:
+        return found
+    near = difflib.get_close_matches(key, DTYPES, n=3, cutoff=0.5)
+    msg = f"dtype: unknown weight format {name!r}"
+    raise UnknownNameError(msg, hint="known: " + ", ".join(near or DTYPES))
+
+
+def apply_dtype(model: Model, dtype: str) -> Model:
+    """The model as a checkpoint of this format would hold it.
+
+    Linear layers of the decoder take the format; embeddings, head, norms, routers and towers stay (or become) 16-bit.
+    A GGUF file type is a mixture over all tensors (see `gguf_mixtures`). A model whose checkpoint has this format
+    already is returned as it is. Sizes read from file headers and the cache format that a replaced quantisation asked
+    for are dropped: they belong to the other checkpoint.
+
+    Args:
+        model: The model.
+        dtype: One of `DTYPES`.
+
+    Raises:
+        UnknownNameError: No such format.
+    """
+    name = canonical_dtype(dtype)
+    if name == display_dtype(model):
+        return model
+    if name in gguf_mixtures.FILE_TYPES:
+        return _as_gguf(model, name)
+    fmt = FORMATS[name]
+    if not fmt.quantised:
+        plain = _map_layers(model, lambda _, tensor: replace(tensor, format=None))
+        return replace(plain, dtype=name, quantization=None, kv_dtype=None, exact_weight_bytes=None)
+    wide = FORMATS[model.dtype].element_bits > _SIXTEEN_BITS
+
+    def change(_: int, tensor: Tensor) -> Tensor:
+        return replace(tensor, format=fmt if is_quantisable(tensor) else None)
+
+    changed = _map_layers(model, change, towers=False)
+    return replace(
+        changed,
+        dtype="bf16" if wide else model.dtype,
+        quantization=name,
+        kv_dtype=None,
+        exact_weight_bytes=None,
+    )
+
+
+def is_quantisable(tensor: Tensor) -> bool:
+    """True where a quantised checkpoint stores a tensor in fewer bits unless it says otherwise."""
+    return tensor.linear and tensor.tensor_class not in {TensorClass.HEAD, TensorClass.EMBEDDING}
+
+
+def _as_gguf(model: Model, name: str) -> Model:
+    shape = gguf_mixtures.model_shape(model)
+
+    def change(index: int, tensor: Tensor) -> Tensor:
+        return replace(tensor, format=gguf_mixtures.tensor_type(name, tensor, index=index, shape=shape))
+
+    changed = _map_layers(model, change, towers=False)
+    wide = FORMATS[model.dtype].element_bits > _SIXTEEN_BITS
+    return replace(
+        changed,
+        dtype="fp16" if wide else model.dtype,
+        quantization=name,
+        kv_dtype=None,
+        exact_weight_bytes=None,
+    )
+
+
+def _map_layers(model: Model, change: Callable[[int, Tensor], Tensor], *, towers: bool = True) -> Model:
+    """A model with every tensor changed, given the index of its layer; towers lose their formats unless `towers`."""
+
+    def in_layer(index: int, layer: Layer) -> Layer:
+        return map_tensors(layer, lambda tensor: change(index, tensor))
+
+    groups, order = group_layers(in_layer(i, model.groups[g].layer) for i, g in enumerate(model.layer_order))
+    encoder_layers = [group.layer for group in model.encoder_groups for _ in range(group.count)]
+    encoder_groups, _ = group_layers(in_layer(i, layer) for i, layer in enumerate(encoder_layers))
+    in_tower = change if towers else (lambda _, tensor: replace(tensor, format=None))
+    return replace(
+        model,
+        groups=groups,
+        layer_order=order,
+        encoder_groups=encoder_groups,
+        tensors=tuple(change(0, t) for t in model.tensors),
+        towers=tuple(replace(t, tensors=tuple(in_tower(0, x) for x in t.tensors)) for t in model.towers),
+        mtp_layers=tuple(in_layer(0, layer) for layer in model.mtp_layers),
+    )
+
+
+def map_tensors(layer: Layer, change: Callable[[Tensor], Tensor]) -> Layer:
+    """A layer with every weight tensor changed."""
+    feed_forward = layer.feed_forward
+    if feed_forward is not None:
+        feed_forward = replace(feed_forward, tensors=tuple(change(t) for t in feed_forward.tensors))
+    return replace(
+        layer,
+        mixers=tuple(replace(mixer, tensors=tuple(change(t) for t in mixer.tensors)) for mixer in layer.mixers),
+        feed_forward=feed_forward,
+        tensors=tuple(change(t) for t in layer.tensors),
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClassPrecision:
+    """How the tensors of one class are stored and multiplied.
+
+    Attributes:
+        parameters: Parameters of the class [parameter].
+        stored_bytes: Their bytes, scales counted [byte].
+        bits: Stored bits per parameter, averaged over the class [bit].
+        formats: Ids of the stored formats, the largest share first.
+        compute: Format of the multiplication of the largest share, or the model's dtype where weights are expanded.
+    """
+
+    parameters: int
+    stored_bytes: int
+    bits: float
+    formats: tuple[str, ...]
+    compute: str
+
+
+def precision_by_class(model: Model) -> dict[TensorClass, ClassPrecision]:
+    """Stored bits and compute format per tensor class, weighted over the model's stored tensors."""
+    shares: dict[TensorClass, dict[Format, list[int]]] = {}
+    for count, tensor in model_tensors(model):
+        if tensor.parameters:
+            fmt = tensor_format(tensor, model.dtype)
+            share = shares.setdefault(tensor.tensor_class, {}).setdefault(fmt, [0, 0])
+            share[0] += count * tensor.parameters
+            share[1] += count * tensor_bytes(tensor, model.dtype)
+    return {kind: _class_precision(shares[kind], model) for kind in TensorClass if kind in shares}
+
+
+def _class_precision(shares: dict[Format, list[int]], model: Model) -> ClassPrecision:
+    ranked = sorted(shares.items(), key=lambda item: -item[1][0])
+    parameters = sum(share[0] for share in shares.values())
+    stored = sum(share[1] for share in shares.values())
+    return ClassPrecision(
+        parameters=parameters,
+        stored_bytes=stored,
+        bits=8 * stored / parameters,
+        formats=tuple(dict.fromkeys(fmt.id for fmt, _ in ranked)),
+        compute=ranked[0][0].compute or model.dtype,
+    )
+
+
+def display_dtype(model: Model) -> str:
+    """The name that people use for the model's precision: `bf16`, `fp8`, `nvfp4`, `q4_k_m` and so on.
+
+    That of an override or GGUF file, else the format of most of its quantised parameters.
+    """
+    if model.quantization is None:
+        return model.dtype
+    if model.quantization in DTYPES and model.quantization != "fp8":
+        return model.quantization
+    counts: dict[str, int] = {}
+    for parameters, fmt in _quantised(model):
+        counts[fmt.id] = counts.get(fmt.id, 0) + parameters
+    if not counts:
+        return model.dtype
+    largest = max(counts, key=lambda key: counts[key])
+    return next((name for start, name in _DISPLAY if largest.startswith(start)), largest)
+
+
+def _quantised(model: Model) -> Iterator[tuple[int, Format]]:
+    for count, tensor in model_tensors(model):
+        if tensor.format is not None and tensor.format.quantised:
+            yield count * tensor.parameters, tensor.format
