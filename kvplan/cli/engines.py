@@ -1,0 +1,62 @@
+"""`kvplan engines`."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from kvplan.cli import options
+from kvplan.cli.app import Command, new_app
+from kvplan.cli.completion import complete_engine
+
+app = new_app(help="Engine profiles: memory rules, scheduling and measured efficiencies.", group=True)
+
+Name = Annotated[
+    str,
+    typer.Argument(
+        metavar="NAME|PATH",
+        help="Engine, with @version where rules differ.",
+        autocompletion=complete_engine,
+        show_default=False,
+    ),
+]
+Filter = Annotated[str, typer.Argument(metavar="[TEXT]", help="Only names that hold this text.", show_default=False)]
+
+
+@app.command("list", cls=Command)
+def list_engines(
+    *, text: Filter = "", json: options.Json = False, form: options.Format = None, output: options.Output = None
+) -> None:
+    """List the bundled engine profiles, one line each.
+
+    \b
+    Examples:
+      kvplan engines list
+      kvplan engines list vllm
+      kvplan engines list --format csv
+    """  # noqa: D301 - click reads \b as "keep these lines"
+    from kvplan import api
+    from kvplan.cli.output import emit
+    from kvplan.report.specs import EngineListReport
+    from kvplan.specs.registry import ids
+
+    names = [name for name in ids("engine") if text.lower() in name]
+    report = EngineListReport(engines=tuple(api.load_engine(name) for name in names))
+    emit(report, json=json, form=form, output=output)
+
+
+@app.command(cls=Command)
+def show(name: Name, json: options.Json = False, form: options.Format = None, output: options.Output = None) -> None:
+    """Show one engine profile in full.
+
+    \b
+    Examples:
+      kvplan engines show vllm
+      kvplan engines show vllm --json
+    """  # noqa: D301 - click reads \b as "keep these lines"
+    from kvplan import api
+    from kvplan.cli.output import emit
+    from kvplan.report.specs import EngineReport
+
+    emit(EngineReport(engine=api.load_engine(name)), json=json, form=form, output=output)

@@ -1,0 +1,65 @@
+"""The `kvplan` command. To add a command: write its module with an `app`, and name it here."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from kvplan import __version__
+from kvplan.cli.app import LazyCommand, Root
+
+#: Commands in the order of `kvplan --help`.
+COMMANDS = {
+    "estimate": LazyCommand(
+        module="kvplan.cli.estimate", help="Memory, capacity, latency and throughput of one deployment."
+    ),
+    "models": LazyCommand(module="kvplan.cli.models", help="Bundled models and your own: list, show."),
+    "gpus": LazyCommand(module="kvplan.cli.gpus", help="Bundled accelerators: list, show."),
+    "engines": LazyCommand(module="kvplan.cli.engines", help="Bundled engine profiles: list, show."),
+}
+
+
+class Kvplan(Root):
+    """`kvplan` with its commands."""
+
+    lazy = COMMANDS
+
+
+app = typer.Typer(
+    cls=Kvplan,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+)
+
+
+def _version(value: bool) -> None:
+    if value:
+        typer.echo(f"kvplan {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _root(
+    show_version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version and exit.")
+    ] = False,
+) -> None:
+    """Plan the capacity of an LLM deployment from specs alone, without a GPU.
+
+    \b
+    Examples:
+      kvplan estimate --model llama-3-8b --gpu a100-80g
+      kvplan models list
+      kvplan gpus show h100-sxm
+    """  # noqa: D301 - click reads \b as "keep these lines"
+
+
+def main() -> None:
+    """Run the command line."""
+    app(prog_name="kvplan")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,62 @@
+"""`kvplan models`."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from kvplan.cli import options
+from kvplan.cli.app import Command, new_app
+from kvplan.cli.completion import complete_model
+
+app = new_app(help="Bundled models, and your own by path or repo id.", group=True)
+
+Name = Annotated[
+    str,
+    typer.Argument(
+        metavar="NAME|PATH",
+        help="Bundled name, config.json or its folder, a spec YAML, a GGUF file, or a Hugging Face repo id.",
+        autocompletion=complete_model,
+        show_default=False,
+    ),
+]
+Filter = Annotated[str, typer.Argument(metavar="[TEXT]", help="Only names that hold this text.", show_default=False)]
+
+
+@app.command("list", cls=Command)
+def list_models(
+    *, text: Filter = "", json: options.Json = False, form: options.Format = None, output: options.Output = None
+) -> None:
+    """List the bundled models, one line each.
+
+    \b
+    Examples:
+      kvplan models list
+      kvplan models list llama
+      kvplan models list --format csv
+    """  # noqa: D301 - click reads \b as "keep these lines"
+    from kvplan import api
+    from kvplan.cli.output import emit
+    from kvplan.report.specs import ModelListReport
+    from kvplan.specs.registry import ids
+
+    names = [name for name in ids("model") if text.lower() in name]
+    report = ModelListReport(models=tuple(api.load_model(name) for name in names))
+    emit(report, json=json, form=form, output=output)
+
+
+@app.command(cls=Command)
+def show(name: Name, json: options.Json = False, form: options.Format = None, output: options.Output = None) -> None:
+    """Show one model in full.
+
+    \b
+    Examples:
+      kvplan models show llama-3-8b
+      kvplan models show llama-3-8b --json
+    """  # noqa: D301 - click reads \b as "keep these lines"
+    from kvplan import api
+    from kvplan.cli.output import emit
+    from kvplan.report.specs import ModelReport
+
+    emit(ModelReport(model=api.load_model(name)), json=json, form=form, output=output)

@@ -1,0 +1,1 @@
+"""One result in, one readable form out; the only place that rounds."""
