@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, Final
 
 from kvplan.core.dtypes import FORMATS, format_by_id
-from kvplan.core.model import Model, group_layers
+from kvplan.core.model import Attention, Layer, Model, group_layers
 from kvplan.errors import UnknownNameError
 from kvplan.specs.huggingface.blueprint import Blueprint
 from kvplan.specs.huggingface.config import Config
@@ -46,11 +47,11 @@ def from_config(
 
 def assemble(config: Config, blueprint: Blueprint, *, model_id: str = "") -> Model:
     """Assign formats, group equal layers and name the model."""
-    from kvplan.specs.huggingface.quantization import apply_quantization  # noqa: PLC0415 - it is large and lazy
+    from kvplan.specs.huggingface.quantization import apply_quantization
 
     quantized = apply_quantization(blueprint, config)
     parts = quantized.blueprint
-    groups, order = group_layers(parts.layers)
+    groups, order = group_layers(_open_windows(parts))
     encoder_groups, _ = group_layers(parts.encoder_layers)
     architectures = config.strings("architectures") or ()
     return Model(
@@ -75,26 +76,42 @@ def assemble(config: Config, blueprint: Blueprint, *, model_id: str = "") -> Mod
     )
 
 
+def _open_windows(parts: Blueprint) -> tuple[Layer, ...]:
+    """The layers, those whose window is no shorter than the longest sequence as layers of full attention."""
+    longest = parts.max_context
+    if longest is None:
+        return parts.layers
+    made: dict[int, Layer] = {}
+    for layer in parts.layers:
+        if id(layer) not in made:
+            mixers = tuple(
+                replace(mixer, window=None)
+                if isinstance(mixer, Attention) and mixer.window is not None and mixer.window >= longest
+                else mixer
+                for mixer in layer.mixers
+            )
+            made[id(layer)] = layer if mixers == layer.mixers else replace(layer, mixers=mixers)
+    return tuple(made[id(layer)] for layer in parts.layers)
+
+
 def read_dtype(config: Config) -> str:
     """The format id of the unquantised weights, from the config or its text config; bf16 where none says.
 
     Raises:
         SpecError: Not a floating-point dtype.
     """
-    places = [config]
-    for name in ("text_config", "llm_config", "language_config", "thinker_config"):
-        if isinstance(config.data.get(name), Mapping):
-            places.append(config.nested(name))
+    nested = ("text_config", "llm_config", "language_config", "thinker_config")
+    places = [config, *(config.nested(name) for name in nested if isinstance(config.data.get(name), Mapping))]
     for place in places:
-        name = place.string("torch_dtype", "dtype")
-        if name is None or name == "auto":
+        dtype = place.string("torch_dtype", "dtype")
+        if dtype is None or dtype == "auto":
             continue
         try:
-            found = format_by_id(name.removeprefix("torch."))
+            found = format_by_id(dtype.removeprefix("torch."))
         except UnknownNameError:
             found = FORMATS["int8"]
         if found.quantised:
-            raise place.error("dtype", f"{name!r} is not a floating-point dtype of weights")
+            raise place.error("dtype", f"{dtype!r} is not a floating-point dtype of weights")
         return found.id
     config.assumptions.append(f"dtype is not in {config.source}: {_DEFAULT_DTYPE} assumed")
     return _DEFAULT_DTYPE
@@ -116,6 +133,4 @@ def canonical_id(repo_id: str) -> str:
 
 
 def _with_notes(model: Model, config: Config) -> Model:
-    from dataclasses import replace  # noqa: PLC0415 - cheap, kept off the module's surface
-
     return replace(model, assumptions=tuple(config.assumptions), warnings=tuple(config.warnings))

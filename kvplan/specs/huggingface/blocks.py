@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 
 from kvplan.core.model import (
     Attention,
     DenseFeedForward,
+    FeedForward,
+    Layer,
+    Mixer,
     MixtureOfExperts,
     Tensor,
     TensorClass,
@@ -14,7 +18,11 @@ from kvplan.core.model import (
     norm,
     vector,
 )
+from kvplan.specs.huggingface.blueprint import Blueprint
 from kvplan.specs.huggingface.config import Config
+
+#: Norms of a plain decoder layer.
+TWO_NORMS = ("input_layernorm", "post_attention_layernorm")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,8 +86,9 @@ def read_dimensions(
 def read_max_context(config: Config) -> int | None:
     """The longest sequence that the config states under one of its spellings, or None [token]."""
     for name in ("max_position_embeddings", "n_positions", "max_seq_len", "seq_length", "n_ctx", "model_max_length"):
-        if config.has(name):
-            return config.integer(name)
+        found = config.optional_integer(name)
+        if found is not None:
+            return found
     return None
 
 
@@ -202,9 +211,23 @@ def two_tensors(
     )
 
 
-def gated_mlp(hidden_size: int, intermediate_size: int, *, name: str = "mlp", bias: bool = False) -> DenseFeedForward:
+def gated_mlp(
+    hidden_size: int,
+    intermediate_size: int,
+    *,
+    name: str = "mlp",
+    names: tuple[str, str, str] = ("gate_proj", "up_proj", "down_proj"),
+    bias: bool = False,
+) -> DenseFeedForward:
     """A dense gated feed-forward."""
-    return DenseFeedForward(tensors=gated_tensors(name, hidden_size, intermediate_size, bias=bias))
+    return DenseFeedForward(tensors=gated_tensors(name, hidden_size, intermediate_size, names=names, bias=bias))
+
+
+def plain_mlp(
+    names: tuple[str, str], hidden_size: int, intermediate_size: int, *, bias: bool = False, up_factor: int = 1
+) -> DenseFeedForward:
+    """A dense feed-forward of two matrices; `up_factor` 2 for fused gate and up."""
+    return DenseFeedForward(tensors=two_tensors(names, hidden_size, intermediate_size, bias=bias, up_factor=up_factor))
 
 
 def router(name: str, hidden_size: int, num_experts: int, *, bias: bool = False) -> tuple[Tensor, ...]:
@@ -302,14 +325,15 @@ def ends(
     tied_default: bool = False,
     final_norm: tuple[Tensor, ...] | None = None,
     embedding_name: str = "model.embed_tokens",
+    head_name: str = "lm_head",
     head_bias: bool = False,
 ) -> tuple[Tensor, ...]:
-    """Embedding, final norm and head with the config's tying."""
+    """Embedding, final norm (and what else stands there) and head with the config's tying."""
     tied = config.boolean("tie_word_embeddings", default=tied_default)
     return (
         *embedding(dims.vocab_size, dims.hidden_size, name=embedding_name),
         *(final_norm if final_norm is not None else norm("model.norm", dims.hidden_size)),
-        *lm_head(dims.vocab_size, dims.hidden_size, tied=tied, bias=head_bias),
+        *lm_head(dims.vocab_size, dims.hidden_size, tied=tied, name=head_name, bias=head_bias),
     )
 
 
@@ -333,8 +357,104 @@ def read_windows(
     else:
         for kind in types:
             if kind not in {"full_attention", "sliding_attention"}:
-                raise config.error("layer_types", f"{kind!r} is not understood for {config.model_type}")
+                raise config.unsupported("layer_types", f"{kind!r} is not understood for {config.model_type}")
         windowed = tuple(kind == "sliding_attention" for kind in types)
     if any(windowed) and window is None:
         raise config.error("sliding_window", "is missing, but some layers are windowed")
     return tuple(window if has_window else None for has_window in windowed)
+
+
+def read_window(config: Config, *, default: int | None = None) -> int | None:
+    """The sliding window: null in the file is no window, a missing field is the family's default [token]."""
+    if config.has("sliding_window"):
+        return config.optional_integer("sliding_window", "sliding_window_size", minimum=0) or None
+    if "sliding_window" in config.data:
+        config.ignore("sliding_window", "sliding_window_size")
+        return None
+    if default is None:
+        return config.optional_integer("sliding_window", "sliding_window_size")
+    return config.integer("sliding_window", "sliding_window_size", default=default)
+
+
+def patterned(num_hidden_layers: int, period: int) -> tuple[bool, ...]:
+    """Every layer windowed but each `period`-th.
+
+    >>> patterned(4, 2)
+    (True, False, True, False)
+    """
+    return tuple((index + 1) % period != 0 for index in range(num_hidden_layers))
+
+
+def windowed(attention: Attention, windows: Iterable[int | None]) -> tuple[Attention, ...]:
+    """One attention per layer, equal but for their windows."""
+    return tuple(attention if window is None else replace(attention, window=window) for window in windows)
+
+
+def sinks(heads: int, *, name: str = "self_attn") -> tuple[Tensor, ...]:
+    """One learned attention sink per head."""
+    return vector(f"{name}.sinks", TensorClass.ATTENTION, heads, shards=None)
+
+
+def norms(names: Iterable[str], size: int, *, bias: bool = False) -> tuple[Tensor, ...]:
+    """Several norms of one width."""
+    return tuple(tensor for name in names for tensor in norm(name, size, bias=bias))
+
+
+def stack(
+    dims: Dimensions,
+    *,
+    mixers: Mixer | Sequence[Mixer],
+    feed_forward: FeedForward | Sequence[FeedForward],
+    tensors: tuple[Tensor, ...],
+    layer_tensors: tuple[Tensor, ...] | None = None,
+    prefix: str = "model.layers.{i}.",
+    buffer_elements: int = 0,
+    parallel_attention: bool = False,
+) -> Blueprint:
+    """Decoder layers of one mixer and one feed-forward each, and the tensors around them.
+
+    Args:
+        dims: Sizes.
+        mixers: One for all layers, or one per layer.
+        feed_forward: One for all layers, or one per layer.
+        tensors: Model-level tensors, see `ends`.
+        layer_tensors: Norms of each layer; None means the two of a plain layer.
+        prefix: Checkpoint name of a layer.
+        buffer_elements: Persistent buffers of the whole model.
+        parallel_attention: True where attention and feed-forward run side by side.
+    """
+    count = dims.num_hidden_layers
+    per_layer_mixers = list(mixers) if isinstance(mixers, Sequence) else [mixers] * count
+    per_layer_forwards = list(feed_forward) if isinstance(feed_forward, Sequence) else [feed_forward] * count
+    around = norms(TWO_NORMS, dims.hidden_size) if layer_tensors is None else layer_tensors
+    made: dict[tuple[int, int], Layer] = {}
+    layers = []
+    for mixer, forward in zip(per_layer_mixers, per_layer_forwards, strict=True):
+        key = (id(mixer), id(forward))
+        if key not in made:
+            made[key] = Layer(mixers=(mixer,), feed_forward=forward, tensors=around)
+        layers.append(made[key])
+    return Blueprint(
+        hidden_size=dims.hidden_size,
+        vocab_size=dims.vocab_size,
+        max_context=dims.max_context,
+        layers=tuple(layers),
+        tensors=tensors,
+        layer_prefix=prefix,
+        buffer_elements=buffer_elements,
+        parallel_attention=parallel_attention,
+    )
+
+
+def with_mtp(blueprint: Blueprint, count: int) -> Blueprint:
+    """Add prediction layers of the DeepSeek kind.
+
+    Each is a decoder layer like the last one plus a projection of two streams and three norms; embedding and head are
+    shared with the model.
+    """
+    hidden = blueprint.hidden_size
+    own = (
+        *linear("eh_proj", TensorClass.OTHER, out_features=hidden, in_features=2 * hidden, quantisable=False),
+        *norms(("enorm", "hnorm", "shared_head.norm"), hidden),
+    )
+    return replace(blueprint, mtp_layers=(blueprint.layers[-1],) * count, mtp_tensors=own if count else ())

@@ -6,7 +6,7 @@ import difflib
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-from kvplan.errors import SpecError
+from kvplan.errors import SpecError, UnsupportedModelError
 
 #: The largest value that a field whose name contains the fragment may have; the first match counts.
 LIMITS: Final[tuple[tuple[str, int], ...]] = (
@@ -68,6 +68,10 @@ class Config:
     def error(self, name: str, rule: str, *, hint: str | None = None) -> SpecError:
         """A `SpecError` for one field: `config.json: num_hidden_layers: must be …`."""
         return SpecError(f"{self.source}: {self.field(name)}: {rule}", hint=hint)
+
+    def unsupported(self, name: str, rule: str, *, hint: str | None = None) -> UnsupportedModelError:
+        """An `UnsupportedModelError` for one field whose value is valid but not understood."""
+        return UnsupportedModelError(f"{self.source}: {self.field(name)}: {rule}", hint=hint)
 
     def _missing(self, names: tuple[str, ...]) -> SpecError:
         unread = [key for key in self.data if key not in self._asked]

@@ -15,7 +15,7 @@ HARMLESS: Final = re.compile(
     |.*token_ids?|.*_token|.*token_index|.*dropout.*|.*_pdrop|.*drop(_rate)?|.*drop_path.*
     |rope.*|.*rope_theta|.*rope_scaling|rotary.*|partial_rotary_factor|.*rotary_.*|alibi.*|position_embedding_type
     |init.*|.*initializer.*|.*init_(std|range).*|.*_eps|.*epsilon|.*_act|.*activation.*|act_.*|.*_activation_function
-    |pretraining_tp|gradient_checkpointing|attn_implementation|.*flash_attn.*|use_flash.*|_?attn_implementation.*
+    |pretraining_tp|gradient_checkpointing|attn_implementation|.*flash_attn.*|use_flash.*|_?attn_implementation.*|cache_implementation
     |output_(attentions|hidden_states|scores|router_logits)|return_dict.*|torchscript|chunk_size_feed_forward
     |is_(decoder|encoder_decoder)|add_cross_attention|cross_attention_hidden_size|tie_encoder_decoder
     |(num_)?(return_sequences|beams?|beam_groups)|max_length|min_length|do_sample|early_stopping|length_penalty
@@ -65,4 +65,4 @@ def judge_leftovers(config: Config) -> None:
 
 def _is_off(value: Any) -> bool:  # noqa: ANN401 - whatever the file holds
     """True for null, false, zero and empty: a feature that is switched off."""
-    return value is None or value is False or value in (0, "", "none") or value == [] or value == {}
+    return value is None or value is False or value in (0, "", "none") or value in ([], {})

@@ -16,22 +16,223 @@ Adapter = Callable[[Config], Blueprint]
 #: `model_type` → (module in this package, function). One line per type; keep each kin's block sorted.
 FAMILIES: Final[dict[str, tuple[str, str]]] = {
     # llama.py: plain decoders with gated feed-forward
+    "aquila": ("llama", "llama"),
+    "aquila2": ("llama", "llama"),
+    "bitnet": ("llama", "bitnet"),
+    "cwm": ("llama", "cwm"),
+    "ernie4_5": ("llama", "ernie4_5"),
+    "exaone": ("llama", "llama"),
+    "exaone4": ("llama", "exaone4"),
+    "granite": ("llama", "granite"),
+    "granite_swa": ("llama", "granite_swa"),
+    "helium": ("llama", "helium"),
+    "hunyuan_v1_dense": ("llama", "hunyuan_dense"),
+    "hyperclovax": ("llama", "hyperclovax"),
+    "internlm3": ("llama", "llama"),
+    "iquestcoder": ("llama", "llama"),
     "llama": ("llama", "llama"),
+    "mimo": ("llama", "qwen2"),
+    "minicpm": ("llama", "minicpm"),
+    "ministral": ("llama", "ministral"),
+    "ministral3": ("llama", "ministral3"),
+    "mistral": ("llama", "mistral"),
+    "nanochat": ("llama", "nanochat"),
+    "qwen2": ("llama", "qwen2"),
+    "qwen3": ("llama", "qwen3"),
+    "seed_oss": ("llama", "seed_oss"),
+    "smollm3": ("llama", "smollm3"),
+    "xverse": ("llama", "llama"),
+    "yi": ("llama", "llama"),
+    # normed.py: decoders with other norms, biases or feed-forward
+    "apertus": ("normed", "apertus"),
+    "arcee": ("normed", "arcee"),
+    "cohere": ("normed", "cohere"),
+    "cohere2": ("normed", "cohere2"),
+    "gemma": ("normed", "gemma"),
+    "gemma2": ("normed", "gemma2"),
+    "gemma3_text": ("normed", "gemma3_text"),
+    "glm": ("normed", "glm"),
+    "glm4": ("normed", "glm4"),
+    "jais2": ("normed", "jais2"),
+    "nemotron": ("normed", "nemotron"),
+    "olmo": ("normed", "olmo"),
+    "olmo2": ("normed", "olmo2"),
+    "olmo3": ("normed", "olmo3"),
+    "orion": ("normed", "orion"),
+    "phi3": ("normed", "phi3"),
+    "stablelm": ("normed", "stablelm"),
+    "stablelm_epoch": ("normed", "stablelm"),
+    "starcoder2": ("normed", "starcoder2"),
+    "vaultgemma": ("normed", "vaultgemma"),
+    # gpt.py: layer norms with biases, two-matrix feed-forward
+    "biogpt": ("gpt", "biogpt"),
+    "bloom": ("gpt", "bloom"),
+    "codegen": ("gpt", "codegen"),
+    "falcon": ("gpt", "falcon"),
+    "gpt2": ("gpt", "gpt2"),
+    "gpt_bigcode": ("gpt", "gpt_bigcode"),
+    "gpt_neo": ("gpt", "gpt_neo"),
+    "gpt_neox": ("gpt", "gpt_neox"),
+    "gptj": ("gpt", "gptj"),
+    "mpt": ("gpt", "mpt"),
+    "opt": ("gpt", "opt"),
+    "persimmon": ("gpt", "persimmon"),
+    "phi": ("gpt", "phi"),
+    "phi-msft": ("gpt", "phi_msft"),
+    "RefinedWeb": ("gpt", "falcon"),
+    "RefinedWebModel": ("gpt", "falcon"),
+    "xglm": ("gpt", "xglm"),
+    # remote.py: families published with their own code
+    "baichuan": ("remote", "baichuan"),
+    "chatglm": ("remote", "chatglm"),
+    "internlm": ("remote", "internlm"),
+    "internlm2": ("remote", "internlm2"),
+    "qwen": ("remote", "qwen"),
+    # moe.py: experts over plain attention
+    "arctic": ("moe", "arctic"),
+    "cohere2_moe": ("moe", "cohere2_moe"),
+    "dbrx": ("moe", "dbrx"),
+    "flex_olmo": ("moe", "flex_olmo"),
+    "flint": ("moe", "flint"),
+    "gpt_oss": ("moe", "gpt_oss"),
+    "granitemoe": ("moe", "granitemoe"),
+    "granitemoe_swa": ("moe", "granitemoe_swa"),
+    "granitemoeshared": ("moe", "granitemoe"),
+    "grok-1": ("moe", "grok1"),
+    "jetmoe": ("moe", "jetmoe"),
+    "minimax_m2": ("moe", "minimax_m2"),
+    "mixtral": ("moe", "mixtral"),
+    "olmoe": ("moe", "olmoe"),
+    "phimoe": ("moe", "phimoe"),
+    "qwen2_moe": ("moe", "qwen2_moe"),
+    "qwen3_moe": ("moe", "qwen3_moe"),
+    # moe_shared.py: DeepSeek-style experts over plain attention
+    "afmoe": ("moe_shared", "afmoe"),
+    "bailing_moe": ("moe_shared", "bailing_moe"),
+    "bailing_moe_v2": ("moe_shared", "bailing_moe"),
+    "deepseek": ("moe_shared", "deepseek"),
+    "dots1": ("moe_shared", "dots1"),
+    "ernie4_5_moe": ("moe_shared", "ernie4_5_moe"),
+    "exaone_moe": ("moe_shared", "exaone_moe"),
+    "glm4_moe": ("moe_shared", "glm4_moe"),
+    "hunyuan_v1_moe": ("moe_shared", "hunyuan_moe"),
+    "hy_v3": ("moe_shared", "hy_v3"),
+    "laguna": ("moe_shared", "laguna"),
+    "mellum": ("moe_shared", "mellum"),
+    "mimo_v2_flash": ("moe_shared", "mimo_v2_flash"),
+    "sarvam_moe": ("moe_shared", "sarvam_moe"),
+    "solar_open": ("moe_shared", "solar_open"),
+    # deepseek.py: multi-head latent attention
+    "axk1": ("deepseek", "axk1"),
+    "deepseek_v2": ("deepseek", "deepseek_v2"),
+    "deepseek_v3": ("deepseek", "deepseek_v3"),
+    "deepseek_v32": ("deepseek", "deepseek_v32"),
+    "glm4_moe_lite": ("deepseek", "glm4_moe_lite"),
+    "glm_moe_dsa": ("deepseek", "glm_moe_dsa"),
+    "kimi_k2": ("deepseek", "deepseek_v3"),
+    "minicpm3": ("deepseek", "minicpm3"),
+    "mistral4": ("deepseek", "mistral4"),
+    "sarvam_mla": ("deepseek", "sarvam_mla"),
+    "youtu": ("deepseek", "youtu"),
+    # deepseek_v4.py: compressed attention, hyper-connections
+    "deepseek_ref": ("deepseek_v4", "deepseek_v4"),
+    "deepseek_v4": ("deepseek_v4", "deepseek_v4"),
+    # longcat.py: MLA twice per layer, zero experts
+    "longcat_flash": ("longcat", "longcat_flash"),
+    # gated_delta.py: gated delta nets
+    "olmo_hybrid": ("gated_delta", "olmo_hybrid"),
+    "qwen3_5_moe_text": ("gated_delta", "qwen3_5_moe"),
+    "qwen3_5_text": ("gated_delta", "qwen3_5"),
+    "qwen3_next": ("gated_delta", "qwen3_next"),
+    # kimi_linear.py: Kimi delta attention beside MLA
+    "bailing_hybrid": ("kimi_linear", "bailing_hybrid"),
+    "kimi_linear": ("kimi_linear", "kimi_linear"),
+    # minimax.py: lightning attention; block-sparse attention
+    "minimax": ("minimax", "minimax"),
+    "minimax_m1": ("minimax", "minimax"),
+    "minimax_m3": ("minimax", "minimax_m3"),
+    "minimax_m3_vl_text": ("minimax", "minimax_m3"),
+    "minimax_text_01": ("minimax", "minimax"),
+    # mamba.py: pure Mamba and hybrids of Mamba and attention
+    "bamba": ("mamba", "bamba"),
+    "falcon_h1": ("mamba", "falcon_h1"),
+    "falcon_mamba": ("mamba", "mamba"),
+    "granitemoehybrid": ("mamba", "granitemoehybrid"),
+    "jamba": ("mamba", "jamba"),
+    "mamba": ("mamba", "mamba"),
+    "mamba2": ("mamba", "mamba2_family"),
+    # nemotron.py: Nemotron-H and Nemotron-3, per-layer NAS models
+    "deci": ("nemotron", "deci"),
+    "nemotron-nas": ("nemotron", "nemotron_nas"),
+    "nemotron_h": ("nemotron", "nemotron_h"),
+    # zamba.py: Mamba with shared attention blocks
+    "zamba": ("zamba", "zamba"),
+    "zamba2": ("zamba", "zamba2"),
+    # griffin.py: RG-LRU; lfm.py: short convolutions; rwkv.py
+    "lfm2": ("lfm", "lfm2"),
+    "lfm2_moe": ("lfm", "lfm2_moe"),
+    "lfm3": ("lfm", "lfm3"),
+    "recurrent_gemma": ("griffin", "recurrent_gemma"),
+    "rwkv": ("rwkv", "rwkv"),
+    # step3.py
+    "step3p5": ("step3", "step3p5"),
+    # gemma3.py, llama4.py, mllama.py: decoders of multimodal families
+    "gemma3_text": ("gemma3", "gemma3_text"),
+    "gemma3n_text": ("gemma3", "gemma3n_text"),
+    "gemma4_text": ("gemma3", "gemma4_text"),
+    "llama4_text": ("llama4", "llama4_text"),
+    "mllama": ("mllama", "mllama"),
+    "mllama_text_model": ("mllama", "mllama_text"),
+    # multimodal.py: a decoder, a vision tower, a projector
+    "aya_vision": ("multimodal", "aya_vision"),
+    "cohere2_vision": ("multimodal", "cohere2_vision"),
+    "gemma3": ("multimodal", "gemma3"),
+    "glm46v": ("multimodal", "glm4v"),
+    "glm4v": ("multimodal", "glm4v"),
+    "glm4v_moe": ("multimodal", "glm4v_moe"),
+    "idefics3": ("multimodal", "idefics3"),
+    "internvl": ("multimodal", "internvl"),
+    "kimi_k25": ("multimodal", "kimi_k25"),
+    "lfm2_vl": ("multimodal", "lfm2_vl"),
+    "llama4": ("multimodal", "llama4"),
+    "llava": ("multimodal", "llava"),
+    "llava_next": ("multimodal", "llava_next"),
+    "llava_next_video": ("multimodal", "llava_next"),
+    "llava_onevision": ("multimodal", "llava_onevision"),
+    "minimax_m3_vl": ("multimodal", "minimax_m3_vl"),
+    "mistral3": ("multimodal", "mistral3"),
+    "paligemma": ("multimodal", "paligemma"),
+    "qwen3_5": ("multimodal", "qwen3_5"),
+    "qwen3_5_moe": ("multimodal", "qwen3_5_moe"),
+    "qwen3_vl": ("multimodal", "qwen3_vl"),
+    "qwen3_vl_moe": ("multimodal", "qwen3_vl_moe"),
+    "smolvlm": ("multimodal", "idefics3"),
+    "vipllava": ("multimodal", "vipllava"),
+    # qwen_vl.py: decoders at the top of the file
+    "qwen2_5_vl": ("qwen_vl", "qwen2_5_vl"),
+    "qwen2_vl": ("qwen_vl", "qwen2_vl"),
+    "step3p7": ("qwen_vl", "step3p7"),
+    # omni.py: models that also hear
+    "gemma3n": ("omni", "gemma3n"),
+    "gemma4": ("omni", "gemma4"),
+    "qwen2_audio": ("omni", "qwen2_audio"),
+    "voxtral": ("omni", "voxtral"),
 }
 
 
-def adapt(config: Config, *, assume_plain: bool = False) -> Blueprint:
+def adapt(config: Config, *, assume_plain: bool = False, model_type: str | None = None) -> Blueprint:
     """Read a config with the adapter of its `model_type` (also for nested text configs).
 
     Args:
         config: The config.
         assume_plain: Read an unknown type as a plain decoder if it has only plain fields.
+        model_type: Read it as this family instead (outer configs that hold the fields of their decoder themselves).
 
     Raises:
         SpecError: A field is missing or invalid.
         UnsupportedModelError: No adapter for this type.
     """
-    model_type = config.model_type
+    model_type = model_type or config.model_type
     if not model_type:
         raise config.error("model_type", "is missing", hint="kvplan reads the family from it")
     entry = FAMILIES.get(model_type)
@@ -42,5 +243,13 @@ def adapt(config: Config, *, assume_plain: bool = False) -> Blueprint:
         hint = f"nearest known type: {near[0]!r}" if near else None
         msg = f"{config.source}: {config.field('model_type')}: {model_type!r} is not a family that kvplan knows"
         raise UnsupportedModelError(msg, hint=hint)
-    module, function = entry
-    return cast("Adapter", getattr(importlib.import_module(f"{__package__}.{module}"), function))(config)
+    return _load(*entry)(config)
+
+
+def adapter_of(model_type: str) -> Adapter:
+    """The adapter of a known type, for files that carry another one's layout under their own type."""
+    return _load(*FAMILIES[model_type])
+
+
+def _load(module: str, function: str) -> Adapter:
+    return cast("Adapter", getattr(importlib.import_module(f"{__package__}.{module}"), function))
