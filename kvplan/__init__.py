@@ -1,0 +1,57 @@
+"""kvplan: does a model fit a GPU, how many users does it serve, how fast, and why.
+
+The public surface is loaded on first use, so that `import kvplan` is cheap.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from kvplan.errors import (
+    HubError,
+    InfeasibleError,
+    KvplanError,
+    SpecError,
+    UnknownNameError,
+    UnsupportedModelError,
+    UsageError,
+)
+
+if TYPE_CHECKING:
+    from kvplan.api import calibrate, compare, estimate, load_engine, load_gpu, load_model, plan, sweep, validate
+
+__version__ = "0.1.0"
+
+_API = frozenset({"calibrate", "compare", "estimate", "load_engine", "load_gpu", "load_model", "plan", "sweep", "validate"})
+
+__all__ = [
+    "HubError",
+    "InfeasibleError",
+    "KvplanError",
+    "SpecError",
+    "UnknownNameError",
+    "UnsupportedModelError",
+    "UsageError",
+    "calibrate",
+    "compare",
+    "estimate",
+    "load_engine",
+    "load_gpu",
+    "load_model",
+    "plan",
+    "sweep",
+    "validate",
+]
+
+
+def __getattr__(name: str) -> Any:  # noqa: ANN401 - any public name
+    if name in _API:
+        from kvplan import api  # noqa: PLC0415 - lazy surface
+
+        return getattr(api, name)
+    msg = f"module 'kvplan' has no attribute {name!r}"
+    raise AttributeError(msg)
+
+
+def __dir__() -> list[str]:
+    return sorted({*__all__, "__version__"})

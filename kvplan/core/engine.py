@@ -1,0 +1,98 @@
+"""A serving engine as data: how it budgets memory, how it schedules, and how near it comes to the roofline."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from kvplan.core.efficiency import Efficiency
+from kvplan.core.hardware import Gpu
+from kvplan.core.memory_rules import MemoryRules, StateMode
+from kvplan.errors import UsageError
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """The knobs of one engine instance; None is the engine's own default.
+
+    Attributes:
+        gpu_memory_utilization: The engine's own fraction (vLLM: of the total; SGLang `mem_fraction_static`;
+            TensorRT-LLM: of what is free after loading).
+        max_num_seqs: Sequences that run at most.
+        max_num_batched_tokens: Tokens of one iteration at most.
+        enforce_eager: True without captured graphs.
+        gpu_memory_bytes: Memory to plan with instead of the card's total [byte].
+        n_gpu_layers: Layers on the GPU (llama.cpp); the others stay on the CPU.
+        max_loras, max_lora_rank: LoRA slots that are allocated up front.
+        block_size: Tokens of one cache block.
+        state_mode: State blocks that a sequence of a hybrid keeps (prefix caching of hybrids).
+        speculative_tokens: Tokens that MTP layers draft; above 0 their weights and cache count.
+    """
+
+    gpu_memory_utilization: float | None = None
+    max_num_seqs: int | None = None
+    max_num_batched_tokens: int | None = None
+    enforce_eager: bool = False
+    gpu_memory_bytes: int | None = None
+    n_gpu_layers: int | None = None
+    max_loras: int = 0
+    max_lora_rank: int = 16
+    block_size: int | None = None
+    state_mode: StateMode | None = None
+    speculative_tokens: int = 0
+
+    def __post_init__(self) -> None:
+        fraction = self.gpu_memory_utilization
+        if fraction is not None and not 0 < fraction <= 1:
+            msg = f"gpu_memory_utilization: must lie above 0 and not above 1, not {fraction}"
+            raise UsageError(msg)
+        for name in ("max_num_seqs", "max_num_batched_tokens", "gpu_memory_bytes", "block_size"):
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                msg = f"{name}: must be at least 1, not {value}"
+                raise UsageError(msg)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scheduling:
+    """How an engine fills its iterations.
+
+    Attributes:
+        mixes_prefill: True where a prefill chunk runs in one iteration with the decodes; False where prompts run in
+            iterations of their own while decodes wait.
+    """
+
+    mixes_prefill: bool = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Engine:
+    """One engine at one version.
+
+    Attributes:
+        id: `vllm`, `sglang`, `tensorrt-llm`, `llama.cpp`, `ideal`.
+        version: Version from which its rules hold, or None.
+        memory: Memory rules (`kvplan.core.memory`).
+        scheduling: How iterations are filled.
+        efficiencies: Fitted parameters per device family.
+        fallback: Parameters for a family without measurements, with a wider range.
+        notes: Provenance and limits.
+    """
+
+    id: str
+    memory: MemoryRules
+    efficiencies: Mapping[str, Efficiency]
+    fallback: Efficiency
+    version: str | None = None
+    scheduling: Scheduling = field(default_factory=Scheduling)
+    notes: tuple[str, ...] = ()
+
+    @property
+    def name(self) -> str:
+        """Canonical id with the version, `vllm@0.19`."""
+        return f"{self.id}@{self.version}" if self.version else self.id
+
+    def efficiency_for(self, gpu: Gpu) -> tuple[Efficiency, bool]:
+        """The parameters for a GPU, and whether its family was measured."""
+        found = self.efficiencies.get(gpu.family)
+        return (found, True) if found is not None else (self.fallback, False)

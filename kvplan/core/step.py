@@ -1,0 +1,232 @@
+"""One engine iteration: a decode token for each running sequence, and perhaps a chunk of prompt beside them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from kvplan.core.collectives import allreduce_s, alltoall_s, link_for
+from kvplan.core.numeric import Num, maximum, smooth_maximum
+from kvplan.core.results import OpTime
+from kvplan.core.roofline import (
+    Cost,
+    Machine,
+    decode_attention_cost,
+    expert_cost,
+    gemm_cost,
+    prefill_attention_cost,
+    recurrent_cost,
+)
+from kvplan.core.units import MS_PER_S
+from kvplan.core.work import StepWork
+
+#: Operations of a breakdown, in its order (docs/formulas.md).
+OPS = (
+    "attention_gemm",
+    "feed_forward_gemm",
+    "other_gemm",
+    "experts",
+    "attention_decode",
+    "attention_prefill",
+    "recurrence",
+    "elementwise",
+    "head",
+    "allreduce",
+    "alltoall",
+    "pipeline",
+    "layer_overhead",
+    "host",
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepLoad:
+    """What one iteration carries, on one data-parallel rank.
+
+    Attributes:
+        sequences: Sequences that decode one token each.
+        context_start, context_end: Their contexts lie evenly between these [token].
+        prefill_tokens: Prompt tokens beside them [token].
+        prefill_prior: Tokens of that prompt that are cached already [token].
+        prefill_sequences: Prompts that these tokens belong to.
+        source_tokens: Encoder tokens that cross attention sees [token].
+    """
+
+    sequences: Num
+    context_start: Num
+    context_end: Num
+    prefill_tokens: Num = 0
+    prefill_prior: Num = 0
+    prefill_sequences: Num = 0
+    source_tokens: Num = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Term:
+    """One kind of work in a step, over all its layers.
+
+    Attributes:
+        op: One of `OPS`.
+        cost: What it asks for.
+        seconds: What it takes [s].
+        communication: True for messages; `cost.bytes` are then on the wire.
+    """
+
+    op: str
+    cost: Cost
+    seconds: Num
+    communication: bool = False
+
+
+def step_terms(work: StepWork, load: StepLoad, machine: Machine) -> Iterator[Term]:
+    """The terms of one iteration; their seconds add up to it.
+
+    With pipeline stages the sequences are divided over the stages as micro-batches, and a token passes all stages in
+    turn: the sum is the time until it is back.
+    """
+    eff = machine.efficiency
+    sequences = load.sequences / work.pp
+    prefill = load.prefill_tokens
+    tokens = sequences + prefill
+    sampled = sequences + load.prefill_sequences
+    for count, gemm in work.gemms:
+        yield _term(gemm.op, count, gemm_cost(gemm, sampled if gemm.sampled else tokens, machine))
+    for count, experts in work.experts:
+        group_tokens = tokens * work.dp if work.alltoalls else tokens
+        yield _term("experts", count, expert_cost(experts, group_tokens, machine))
+    for count, attention in work.attention:
+        start, end = (load.source_tokens,) * 2 if attention.cross else (load.context_start, load.context_end)
+        yield _term(
+            "attention_decode",
+            count,
+            decode_attention_cost(attention, sequences=sequences, start=start, end=end, machine=machine),
+        )
+        if not _is_zero(prefill):
+            prior = load.source_tokens if attention.cross else load.prefill_prior
+            yield _term(
+                "attention_prefill",
+                count,
+                prefill_attention_cost(attention, tokens=prefill, prior=prior, machine=machine),
+            )
+    for count, recurrent in work.recurrent:
+        cost = recurrent_cost(recurrent, sequences=sequences + load.prefill_sequences, tokens=tokens, machine=machine)
+        yield _term("recurrence", count, cost)
+    yield from _elementwise(work, tokens, machine)
+    yield from _messages(work, tokens, machine)
+    layer_s = work.layers * eff.layer_s + work.moe_layers * eff.moe_layer_s
+    yield _fixed("layer_overhead", layer_s)
+    yield _fixed("host", eff.step_s + eff.sequence_s * load.sequences + eff.prefill_token_s * prefill)
+
+
+def _is_zero(value: Num) -> bool:
+    return isinstance(value, int | float) and value == 0
+
+
+def _term(op: str, count: int, cost: Cost) -> Term:
+    seconds = count * (cost.fixed_s + smooth_maximum(cost.memory_s, cost.compute_s))
+    whole = Cost(
+        count * cost.flops, count * cost.bytes, count * cost.memory_s, count * cost.compute_s, count * cost.fixed_s
+    )
+    return Term(op, whole, seconds)
+
+
+def _fixed(op: str, seconds: Num) -> Term:
+    return Term(op, Cost(0.0, 0.0, 0.0, 0.0, seconds), seconds)
+
+
+def _elementwise(work: StepWork, tokens: Num, machine: Machine) -> Iterator[Term]:
+    """Norms, residuals, rotary and activations: the residual stream crosses memory some times per layer."""
+    moved = work.layers * machine.efficiency.elementwise_traffic * tokens * work.hidden_bytes
+    seconds = moved / machine.bytes_per_s(1.0)
+    yield Term("elementwise", Cost(0.0, moved, seconds, 0.0, 0.0), seconds)
+
+
+def _messages(work: StepWork, tokens: Num, machine: Machine) -> Iterator[Term]:
+    eff = machine.efficiency
+    payload = tokens * work.hidden_bytes
+    if work.tp > 1:
+        link = link_for(machine.gpu, work.tp)
+        seconds = work.allreduces * allreduce_s(payload, work.tp, link=link, efficiency=eff)
+        yield Term("allreduce", Cost(0.0, work.allreduces * payload, 0.0, 0.0, 0.0), seconds, communication=True)
+    if work.alltoalls:
+        link = link_for(machine.gpu, work.ep)
+        top_k = work.experts[0][1].top_k
+        one = alltoall_s(tokens, work.hidden_bytes, ranks=work.ep, top_k=top_k, link=link, efficiency=eff)
+        wire = work.alltoalls * payload * top_k
+        yield Term("alltoall", Cost(0.0, wire, 0.0, 0.0, 0.0), work.alltoalls * one, communication=True)
+    if work.pp > 1:
+        link = link_for(machine.gpu, work.pp * work.tp)
+        hops = work.pp - 1
+        seconds = hops * (eff.allreduce_s + payload / (link.bytes_per_s * eff.link_bandwidth))
+        yield Term("pipeline", Cost(0.0, hops * payload, 0.0, 0.0, 0.0), seconds, communication=True)
+
+
+def step_s(work: StepWork, load: StepLoad, machine: Machine) -> Num:
+    """Time of one iteration [s].
+
+    With `overlap` (the floor) memory, arithmetic and messages run wholly side by side and the slowest counts; else
+    the terms follow one another.
+    """
+    if not machine.efficiency.overlap:
+        return sum(term.seconds for term in step_terms(work, load, machine))
+    memory = compute = messages = 0.0
+    for term in step_terms(work, load, machine):
+        if term.communication:
+            messages = messages + term.seconds
+        memory = memory + term.cost.memory_s
+        compute = compute + term.cost.compute_s
+    return maximum(maximum(memory, compute), messages)
+
+
+def encoder_s(work: StepWork, source_tokens: Num, machine: Machine) -> Num:
+    """Time of the encoder on one request's source [s]; zero without one."""
+    if work.encoder is None:
+        return 0.0
+    load = StepLoad(
+        sequences=0, context_start=0, context_end=0, prefill_tokens=source_tokens, prefill_prior=source_tokens
+    )
+    return step_s(work.encoder, load, machine)
+
+
+def breakdown(work: StepWork, load: StepLoad, machine: Machine, *, phase: str) -> tuple[tuple[OpTime, ...], str]:
+    """One step by kind of work, scaled so that it sums to the step, and what binds it.
+
+    Returns:
+        The rows in the order of `OPS`, and the bound with the largest share: `memory`, `compute`, `communication` or
+        `overhead`.
+    """
+    terms = list(step_terms(work, load, machine))
+    total = sum(term.seconds for term in terms)
+    scale = step_s(work, load, machine) / total if total > 0 else 0.0
+    rows: dict[str, list[Term]] = {}
+    for term in terms:
+        rows.setdefault(term.op, []).append(term)
+    shares: dict[str, float] = {"memory": 0.0, "compute": 0.0, "communication": 0.0, "overhead": 0.0}
+    result: list[OpTime] = []
+    for op in OPS:
+        if op not in rows or not any(term.seconds > 0 for term in rows[op]):
+            continue
+        bounds = {bound: 0.0 for bound in shares}
+        for term in rows[op]:
+            for bound, seconds in _split(term).items():
+                bounds[bound] += seconds
+                shares[bound] += seconds
+        result.append(
+            OpTime(
+                phase=phase,
+                op=op,
+                flops=sum(term.cost.flops for term in rows[op]),
+                bytes=sum(term.cost.bytes for term in rows[op]),
+                ms=sum(term.seconds for term in rows[op]) * scale * MS_PER_S,
+                bound=max(bounds, key=lambda bound: bounds[bound]),
+            )
+        )
+    return tuple(result), max(shares, key=lambda bound: shares[bound])
+
+
+def _split(term: Term) -> dict[str, float]:
+    """A term's seconds by what binds them: the slower of memory and arithmetic, the fixed part as overhead."""
+    if term.communication:
+        return {"communication": term.seconds}
+    binding = "memory" if term.cost.memory_s >= term.cost.compute_s else "compute"
+    return {binding: term.seconds - term.cost.fixed_s, "overhead": term.cost.fixed_s}
