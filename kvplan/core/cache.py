@@ -61,11 +61,27 @@ def elements_per_token(mixer: Mixer) -> float:
         case LatentAttention():
             return mixer.kv_lora_rank + mixer.qk_rope_head_dim + _index_elements(mixer.indexer)
         case CompressedAttention():
-            return mixer.head_dim + (mixer.head_dim + _index_elements(mixer.indexer)) / mixer.ratio
+            return mixer.head_dim + compressed_elements_per_token(mixer)
         case CrossAttention() | Recurrent():
             return 0
         case _:
             assert_never(mixer)
+
+
+def compressed_elements_per_token(mixer: CompressedAttention) -> float:
+    """Compressed entries and index keys that one more token adds, window or not [element].
+
+    >>> compressed_elements_per_token(CompressedAttention(num_attention_heads=64, head_dim=512, window=128, ratio=128))
+    4.0
+    """
+    return (mixer.head_dim + _index_elements(mixer.indexer)) / mixer.ratio if mixer.ratio is not None else 0.0
+
+
+def unwindowed_elements_per_token(mixer: Mixer) -> float:
+    """As `elements_per_token`, without what a window throws away again [element]."""
+    if isinstance(mixer, CompressedAttention):
+        return compressed_elements_per_token(mixer)
+    return 0 if window_tokens(mixer) is not None else elements_per_token(mixer)
 
 
 def window_tokens(mixer: Mixer) -> int | None:
@@ -81,7 +97,8 @@ def elements_at(mixer: Mixer, tokens: int) -> float:
     Windowed layers keep `min(tokens, window)`; compressed attention keeps the window raw and all compressed entries.
     """
     if isinstance(mixer, CompressedAttention):
-        compressed = (tokens // mixer.ratio) * (mixer.head_dim + _index_elements(mixer.indexer))
+        entries = tokens // mixer.ratio if mixer.ratio is not None else 0
+        compressed = entries * (mixer.head_dim + _index_elements(mixer.indexer))
         return min(tokens, mixer.window) * mixer.head_dim + compressed
     window = window_tokens(mixer)
     kept = tokens if window is None else min(tokens, window)
@@ -130,14 +147,10 @@ def kv_elements_per_token(model: Model, *, full_only: bool = False) -> int | flo
 
     Args:
         model: The model.
-        full_only: Count only layers without a window.
+        full_only: Count only layers without a window (and the compressed entries of layers that keep both).
     """
-    total = sum(
-        group.count * elements_per_token(mixer)
-        for group in model.groups
-        for mixer in group.layer.mixers
-        if not (full_only and window_tokens(mixer) is not None)
-    )
+    count = unwindowed_elements_per_token if full_only else elements_per_token
+    total = sum(group.count * count(mixer) for group in model.groups for mixer in group.layer.mixers)
     return int(total) if total == int(total) else total
 
 
@@ -147,9 +160,11 @@ def kv_bytes_per_token_model(model: Model, kv_dtype: str) -> int:
 
 
 def window_layers(model: Model) -> int:
-    """Decoder layers that keep only a window."""
+    """Decoder layers with a window: those that keep nothing else, and those of compressed attention."""
     return sum(
-        group.count for group in model.groups if any(window_tokens(m) is not None for m in group.layer.mixers)
+        group.count
+        for group in model.groups
+        if any(window_tokens(m) is not None or isinstance(m, CompressedAttention) for m in group.layer.mixers)
     )
 
 

@@ -146,7 +146,7 @@ class CompressedAttention:
         num_attention_heads: Query heads.
         head_dim: Width of one cached entry, which serves as key and value.
         window: Raw entries kept.
-        ratio: Tokens per compressed entry.
+        ratio: Tokens per compressed entry; None on layers that have the window only.
         indexer: Scorer over the compressed entries with its own compressed keys, or None (all entries are read).
         tensors: Its weights.
     """
@@ -154,7 +154,7 @@ class CompressedAttention:
     num_attention_heads: int
     head_dim: int
     window: int
-    ratio: int
+    ratio: int | None
     indexer: Indexer | None = None
     tensors: tuple[Tensor, ...] = ()
 
