@@ -176,6 +176,7 @@ FAMILIES: Final[dict[str, tuple[str, str]]] = {
     "rwkv": ("rwkv", "rwkv"),
     # step3.py
     "step3p5": ("step3", "step3p5"),
+    "step3p7_text": ("step3", "step3p5"),
     # gemma3.py, llama4.py, mllama.py: decoders of multimodal families
     "gemma3_text": ("gemma3", "gemma3_text"),
     "gemma3n_text": ("gemma3", "gemma3n_text"),

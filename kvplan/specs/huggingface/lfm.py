@@ -1,0 +1,171 @@
+"""Liquid's hybrids of gated short convolutions and attention: LFM2, LFM2-MoE, LFM3."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from kvplan.core.model import Attention, DenseFeedForward, Layer, MixtureOfExperts, Recurrent, TensorClass, linear, norm
+from kvplan.specs.huggingface import blocks
+from kvplan.specs.huggingface.blueprint import Blueprint
+from kvplan.specs.huggingface.config import Config
+from kvplan.specs.huggingface.recurrent import short_convolution
+
+_NAMES: Final = ("w1", "w3", "w2")
+_CONV: Final = "conv"
+_FULL: Final = "full_attention"
+_SLIDING: Final = "sliding_attention"
+_LFM3_PATTERN: Final = (_SLIDING, _CONV, _FULL, _CONV)
+
+
+def lfm2(config: Config) -> Blueprint:
+    """LFM2. The feed-forward's width is two thirds of what is stated, rounded up, unless told otherwise."""
+    dims = blocks.read_dimensions(config)
+    hidden = dims.hidden_size
+    width = config.integer("block_ff_dim", "intermediate_size")
+    if config.boolean("block_auto_adjust_ff_dim", default=True):
+        width = int(2 * width / 3)
+        factor = config.optional_number("block_ffn_dim_multiplier", maximum=1000)
+        multiple = config.integer("block_multiple_of", default=256)
+        width = -(-int((factor or 1.0) * width) // multiple) * multiple
+    else:
+        config.ignore("block_ffn_dim_multiplier", "block_multiple_of")
+    _check_width(config, hidden)
+    mlp = DenseFeedForward(tensors=blocks.gated_tensors("feed_forward", hidden, width, names=_NAMES))
+    kinds = _lfm2_kinds(config, dims.num_hidden_layers)
+    layers = tuple(_lfm2_layer(config, dims, kind, mlp) for kind in kinds)
+    return _finish(config, dims, layers)
+
+
+def _check_width(config: Config, hidden: int) -> None:
+    for name in ("block_dim", "conv_dim", "conv_dim_out"):
+        if config.integer(name, default=hidden) != hidden:
+            raise config.error(name, f"must equal hidden_size {hidden}")
+    if not config.boolean("block_use_swiglu", default=True):
+        raise config.error("block_use_swiglu", "false is not understood")
+    config.ignore("block_mlp_init_scale", "block_out_init_scale", "block_use_xavier_init", "conv_use_xavier_init")
+    config.ignore("block_norm_eps", "theta", "use_pos_enc", "num_heads")
+
+
+def _lfm2_kinds(config: Config, count: int) -> tuple[str, ...]:
+    kinds = config.strings("layer_types", length=count)
+    full = config.optional_integers("full_attn_idxs")
+    if kinds is None and full is None:
+        config.assumptions.append(f"layer_types is not in {config.source}: attention on all layers assumed")
+        return (_FULL,) * count
+    if kinds is None:
+        return tuple(_FULL if index in (full or ()) else _CONV for index in range(count))
+    for kind in kinds:
+        if kind not in {_CONV, _FULL}:
+            raise config.error("layer_types", f"{kind!r} is not understood for {config.model_type}")
+    return kinds
+
+
+def _convolution(config: Config, hidden: int, *, kernel: int) -> Recurrent:
+    return short_convolution(
+        hidden_size=hidden,
+        kernel=config.integer("conv_L_cache", default=kernel),
+        bias=config.boolean("conv_bias", default=False),
+        name="conv",
+    )
+
+
+def _lfm2_layer(
+    config: Config, dims: blocks.Dimensions, kind: str, feed_forward: DenseFeedForward | MixtureOfExperts
+) -> Layer:
+    hidden = dims.hidden_size
+    mixer: Attention | Recurrent
+    if kind == _CONV:
+        mixer = _convolution(config, hidden, kernel=3)
+    else:
+        norms = (*norm("self_attn.q_layernorm", dims.head_dim), *norm("self_attn.k_layernorm", dims.head_dim))
+        mixer = blocks.gqa(dims, names=("q_proj", "k_proj", "v_proj", "out_proj"), extra=norms)
+    return Layer(
+        mixers=(mixer,),
+        feed_forward=feed_forward,
+        tensors=(*norm("operator_norm", hidden), *norm("ffn_norm", hidden)),
+    )
+
+
+def lfm2_moe(config: Config) -> Blueprint:
+    """LFM2-MoE: as LFM2, experts after the first dense layers."""
+    defaults: dict[str, Any] = {"num_dense_layers": 2, "num_experts_per_tok": 4, "num_experts": 32}
+    config.with_defaults(defaults)
+    dims = blocks.read_dimensions(config)
+    hidden, count = dims.hidden_size, dims.num_hidden_layers
+    _check_width(config, hidden)
+    experts = config.integer("num_experts")
+    mixture = blocks.gated_moe(
+        hidden,
+        config.integer("moe_intermediate_size"),
+        num_experts=experts,
+        top_k=blocks.read_top_k(config, experts),
+        name="feed_forward.experts",
+        names=_NAMES,
+        routing=blocks.router("feed_forward.gate", hidden, experts),
+    )
+    width = config.integer("intermediate_size")
+    dense = DenseFeedForward(tensors=blocks.gated_tensors("feed_forward", hidden, width, names=_NAMES))
+    first = config.integer("num_dense_layers", minimum=0)
+    if not config.has("layer_types") and not config.has("full_attn_idxs"):
+        raise config.error("layer_types", "is missing: it says which layers are attention")
+    kinds = _lfm2_kinds(config, count)
+    layers = tuple(
+        _lfm2_layer(config, dims, kind, dense if index < first else mixture) for index, kind in enumerate(kinds)
+    )
+    bias = config.boolean("use_expert_bias", default=True)
+    return _finish(config, dims, layers, buffers=max(count - first, 0) * experts if bias else 0)
+
+
+def lfm3(config: Config) -> Blueprint:
+    """LFM3: convolutions, windowed and full attention with an output gate per head, norms around each sublayer."""
+    dims = blocks.read_dimensions(config, head_dim=128)
+    hidden, count = dims.hidden_size, dims.num_hidden_layers
+    kinds = config.strings("layer_types", length=count)
+    if kinds is None:
+        kinds = (_CONV, *(_LFM3_PATTERN[index % len(_LFM3_PATTERN)] for index in range(1, count)))
+        config.assumptions.append(f"layer_types is not in {config.source}: the pattern of LFM3 assumed")
+    window = config.integer("sliding_window", default=256)
+    bias = config.boolean("attention_bias", default=False)
+    gate = (
+        linear("self_attn.g_proj", TensorClass.ATTENTION, out_features=dims.num_attention_heads, in_features=hidden)
+        if config.boolean("use_attention_gate", default=True)
+        else ()
+    )
+    mlp = DenseFeedForward(
+        tensors=blocks.gated_tensors("feed_forward", hidden, config.integer("intermediate_size"), names=_NAMES)
+    )
+    around = (*norm("operator_norm", hidden), *norm("ffn_norm", hidden))
+    if config.boolean("use_sandwich_norm", default=True):
+        around = (*around, *norm("post_operator_norm", hidden), *norm("post_ffn_norm", hidden))
+    mixers: dict[str, Attention | Recurrent] = {
+        kind: blocks.gqa(
+            dims,
+            qkv_bias=bias,
+            o_bias=bias,
+            window=window if kind == _SLIDING else None,
+            extra=(*blocks.qk_norm(dims), *gate),
+        )
+        for kind in (_FULL, _SLIDING)
+    }
+    mixers[_CONV] = _convolution(config, hidden, kernel=7)
+    for kind in kinds:
+        if kind not in mixers:
+            raise config.error("layer_types", f"{kind!r} is not understood for {config.model_type}")
+    layers = tuple(Layer(mixers=(mixers[kind],), feed_forward=mlp, tensors=around) for kind in kinds)
+    return _finish(config, dims, layers)
+
+
+def _finish(config: Config, dims: blocks.Dimensions, layers: tuple[Layer, ...], *, buffers: int = 0) -> Blueprint:
+    tied = config.boolean("tie_embedding", "tie_word_embeddings", default=True)
+    return Blueprint(
+        hidden_size=dims.hidden_size,
+        vocab_size=dims.vocab_size,
+        max_context=dims.max_context,
+        layers=layers,
+        tensors=(
+            *blocks.embedding(dims.vocab_size, dims.hidden_size),
+            *norm("model.embedding_norm", dims.hidden_size),
+            *blocks.lm_head(dims.vocab_size, dims.hidden_size, tied=tied),
+        ),
+        buffer_elements=buffers,
+    )

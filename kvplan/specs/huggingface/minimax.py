@@ -1,0 +1,252 @@
+"""MiniMax hybrids: lightning attention (Text-01, M1), block-sparse attention with an indexer (M3)."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from kvplan.core.model import (
+    Attention,
+    DenseFeedForward,
+    Indexer,
+    Layer,
+    MixtureOfExperts,
+    Tensor,
+    TensorClass,
+    linear,
+    norm,
+)
+from kvplan.specs.huggingface import blocks
+from kvplan.specs.huggingface.blueprint import Blueprint
+from kvplan.specs.huggingface.config import Config
+from kvplan.specs.huggingface.mla import mtp_tensors
+from kvplan.specs.huggingface.recurrent import lightning_attention
+
+_EXPERT_NAMES: Final = ("w1", "w3", "w2")
+_SPARSE: Final = "minimax_m3_sparse"
+_FULL: Final = "full_attention"
+
+
+def minimax(config: Config) -> Blueprint:
+    """MiniMax-Text-01 and M1: lightning attention with a full layer every few layers, all feed-forwards sparse.
+
+    Buffers are the decay tables that transformers keeps with the weights (`block_size`).
+    """
+    dims = blocks.read_dimensions(config)
+    hidden, heads = dims.hidden_size, dims.num_attention_heads
+    if config.integer("shared_intermediate_size", default=0, minimum=0):
+        raise config.error("shared_intermediate_size", f"a shared expert is not understood for {config.model_type}")
+    if config.optional_integer("sliding_window") is not None:
+        raise config.error("sliding_window", f"is not understood for {config.model_type}")
+    _ignore_factors(config)
+    experts = config.integer("num_local_experts", "num_experts", default=8)
+    mixture = _mixture(hidden, config.integer("intermediate_size"), experts, _top_k(config, experts, default=2))
+    lightning = lightning_attention(hidden_size=hidden, num_heads=heads, head_dim=dims.head_dim, name="self_attn")
+    full = blocks.gqa(dims)
+    around = (*norm("input_layernorm", hidden), *norm("post_attention_layernorm", hidden))
+    kinds = _lightning_layers(config, dims.num_hidden_layers)
+    block = config.integer("block_size", default=256)
+    tables = heads * (1 + 2 * block + block * block)
+    return Blueprint(
+        hidden_size=hidden,
+        vocab_size=dims.vocab_size,
+        max_context=dims.max_context,
+        layers=tuple(
+            Layer(mixers=(lightning if is_linear else full,), feed_forward=mixture, tensors=around)
+            for is_linear in kinds
+        ),
+        tensors=blocks.ends(config, dims),
+        buffer_elements=sum(kinds) * tables,
+    )
+
+
+def _ignore_factors(config: Config) -> None:
+    """Residual scales and other numbers without weights, in the spelling of transformers and of the remote code."""
+    places = ("full_attn", "linear_attn", "mlp")
+    config.ignore(*(f"{place}_{greek}_factor" for place in places for greek in ("alpha", "beta")))
+    places = ("full_attention", "linear_attention", "mlp")
+    config.ignore(*(f"layernorm_{place}_{greek}" for place in places for greek in ("alpha", "beta")))
+    config.ignore("postnorm", "shared_moe_mode")
+
+
+def _top_k(config: Config, experts: int, *, default: int) -> int:
+    return blocks.read_top_k(config, experts, default=default)
+
+
+def _lightning_layers(config: Config, count: int) -> tuple[bool, ...]:
+    kinds = config.strings("layer_types", length=count)
+    flags = config.optional_integers("attn_type_list", length=count)
+    if kinds is not None:
+        for kind in kinds:
+            if kind not in {"linear_attention", _FULL}:
+                raise config.error("layer_types", f"{kind!r} is not understood for {config.model_type}")
+        return tuple(kind == "linear_attention" for kind in kinds)
+    if flags is not None:
+        if any(flag not in {0, 1} for flag in flags):
+            raise config.error("attn_type_list", "must hold 0 (lightning) and 1 (full attention)")
+        return tuple(flag == 0 for flag in flags)
+    if config.model_type != "minimax":
+        raise config.error("attn_type_list", "is missing: it says which layers are full attention")
+    config.assumptions.append(f"layer_types is not in {config.source}: every second layer lightning attention assumed")
+    return tuple(index % 2 == 1 for index in range(count))
+
+
+def _mixture(
+    hidden_size: int, width: int, experts: int, top_k: int, *, extra: tuple[Tensor, ...] = ()
+) -> MixtureOfExperts:
+    return blocks.gated_moe(
+        hidden_size,
+        width,
+        num_experts=experts,
+        top_k=top_k,
+        name="block_sparse_moe.experts",
+        names=_EXPERT_NAMES,
+        routing=blocks.router("block_sparse_moe.gate", hidden_size, experts),
+        extra=extra,
+    )
+
+
+_M3: Final[dict[str, Any]] = {
+    "vocab_size": 200064,
+    "hidden_size": 6144,
+    "intermediate_size": 3072,
+    "num_hidden_layers": 60,
+    "num_attention_heads": 64,
+    "num_key_value_heads": 4,
+    "head_dim": 128,
+    "num_experts_per_tok": 4,
+    "num_local_experts": 128,
+    "dense_intermediate_size": 12288,
+    "shared_intermediate_size": 3072,
+}
+
+
+def minimax_m3(config: Config) -> Blueprint:
+    """The text part of MiniMax-M3: block-sparse attention on most layers, one index key per token."""
+    config.with_defaults(_M3)
+    dims = blocks.read_dimensions(config)
+    hidden, count = dims.hidden_size, dims.num_hidden_layers
+    _check_m3(config)
+    indexers = _m3_indexers(config, count)
+    sparse = _m3_sparse_layers(config, count)
+    experts = config.integer("num_local_experts", "num_experts")
+    width = config.integer("intermediate_size")
+    shared = blocks.gated_tensors(
+        "block_sparse_moe.shared_experts",
+        hidden,
+        config.integer("shared_intermediate_size"),
+        tensor_class=TensorClass.SHARED,
+    )
+    mixture = _mixture(hidden, width, experts, _top_k(config, experts, default=4), extra=shared)
+    dense = blocks.gated_mlp(hidden, config.integer("dense_intermediate_size"))
+    around = (*norm("input_layernorm", hidden), *norm("post_attention_layernorm", hidden))
+
+    def layer(indexer: Indexer | None, feed_forward: DenseFeedForward | MixtureOfExperts) -> Layer:
+        return Layer(mixers=(_m3_attention(dims, indexer),), feed_forward=feed_forward, tensors=around)
+
+    layers = tuple(
+        layer(indexer, mixture if is_sparse else dense) for indexer, is_sparse in zip(indexers, sparse, strict=True)
+    )
+    mtp = config.optional_integer("num_nextn_predict_layers", minimum=0, maximum=100)
+    modules = config.optional_integer("num_mtp_modules", minimum=0, maximum=100)
+    mtp = mtp if mtp is not None else modules or 0
+    return Blueprint(
+        hidden_size=hidden,
+        vocab_size=dims.vocab_size,
+        max_context=dims.max_context,
+        layers=layers,
+        tensors=blocks.ends(config, dims),
+        mtp_layers=layers[-1:] * mtp,
+        mtp_tensors=mtp_tensors(hidden, dims.vocab_size) if mtp else (),
+        buffer_elements=sum(sparse) * experts,
+    )
+
+
+def _check_m3(config: Config) -> None:
+    """Refuse the switches that would change tensors."""
+    if config.boolean("attention_output_gate", default=False):
+        raise config.error("attention_output_gate", f"true is not understood for {config.model_type}")
+    if not config.boolean("use_qk_norm", default=True) or config.string("qk_norm_type", default="per_head") != (
+        "per_head"
+    ):
+        raise config.error("qk_norm_type", "must be per_head, with use_qk_norm")
+    if not config.boolean("use_routing_bias", default=True):
+        raise config.error("use_routing_bias", f"false is not understood for {config.model_type}")
+    if config.integer("n_shared_experts", default=1) != 1:
+        raise config.error("n_shared_experts", "must be 1")
+    if config.integer("moe_intermediate_size", default=config.integer("intermediate_size")) != config.integer(
+        "intermediate_size"
+    ):
+        raise config.error("moe_intermediate_size", "must equal intermediate_size, the width of an expert")
+    config.ignore("use_gemma_norm", "swiglu_alpha", "swiglu_limit")
+
+
+def _m3_indexers(config: Config, count: int) -> tuple[Indexer | None, ...]:
+    stated = config.optional_nested("sparse_attention_config")
+    kinds = config.strings("layer_types", length=count)
+    place, names = (
+        (config, ("index_n_heads", "index_head_dim", "index_block_size", "index_topk_blocks"))
+        if stated is None
+        else (stated, ("sparse_num_index_heads", "sparse_index_dim", "sparse_block_size", "sparse_topk_blocks"))
+    )
+    heads, width, block, top_k = (
+        place.integer(name, default=default) for name, default in zip(names, (4, 128, 128, 16), strict=True)
+    )
+    indexer = Indexer(num_heads=heads, head_dim=width, top_k=block * top_k)
+    config.ignore("index_local_blocks")
+    flags: tuple[int, ...] | None = None
+    if stated is not None:
+        flags = _sparse_flags(stated, count)
+    if kinds is not None:
+        for kind in kinds:
+            if kind not in {_SPARSE, _FULL}:
+                raise config.error("layer_types", f"{kind!r} is not understood for {config.model_type}")
+        return tuple(indexer if kind == _SPARSE else None for kind in kinds)
+    if flags is not None:
+        return tuple(indexer if flag else None for flag in flags)
+    config.assumptions.append(f"layer_types is not in {config.source}: full attention on all layers assumed")
+    return (None,) * count
+
+
+def _sparse_flags(stated: Config, count: int) -> tuple[int, ...] | None:
+    """Which layers are sparse; index values (a second cached vector) are refused."""
+    stated.ignore("sparse_score_type", "sparse_init_block", "sparse_local_block")
+    if not stated.boolean("use_sparse_attention", default=True):
+        raise stated.error("use_sparse_attention", "false is not understood")
+    flags = stated.optional_integers("sparse_attention_freq", length=count)
+    no_value = stated.optional_integers("sparse_disable_index_value", length=count)
+    if no_value is not None and any(f and not off for f, off in zip(flags or (), no_value, strict=True)):
+        raise stated.error("sparse_disable_index_value", "index values are not understood")
+    return flags
+
+
+def _m3_sparse_layers(config: Config, count: int) -> tuple[bool, ...]:
+    config.ignore("first_k_dense_replace")
+    kinds = config.strings("mlp_layer_types", length=count)
+    flags = config.optional_integers("moe_layer_freq", length=count)
+    if kinds is not None:
+        return tuple(kind == "sparse" for kind in kinds)
+    if flags is not None:
+        return tuple(flag != 0 for flag in flags)
+    return (True,) * count
+
+
+def _m3_attention(dims: blocks.Dimensions, indexer: Indexer | None) -> Attention:
+    tensors: tuple[Tensor, ...] = ()
+    if indexer is not None:
+        hidden, width = dims.hidden_size, indexer.num_heads * indexer.head_dim
+        attention = TensorClass.ATTENTION
+        tensors = (
+            *linear("self_attn.index_q_proj", attention, out_features=width, in_features=hidden, shards=1),
+            *linear("self_attn.index_k_proj", attention, out_features=indexer.head_dim, in_features=hidden, shards=1),
+            *norm("self_attn.index_q_norm", indexer.head_dim),
+            *norm("self_attn.index_k_norm", indexer.head_dim),
+        )
+    plain = blocks.gqa(dims, extra=(*blocks.qk_norm(dims), *tensors))
+    return Attention(
+        num_attention_heads=plain.num_attention_heads,
+        num_key_value_heads=plain.num_key_value_heads,
+        head_dim=plain.head_dim,
+        v_head_dim=plain.v_head_dim,
+        indexer=indexer,
+        tensors=plain.tensors,
+    )
