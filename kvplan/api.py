@@ -1,0 +1,223 @@
+"""The Python face: names become specs, specs become a deployment, a deployment answers questions.
+
+Every function here takes what the command line takes, under the same names.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from kvplan.core.engine import Engine, Settings
+from kvplan.core.estimate import Deployment, deploy
+from kvplan.core.estimate import estimate as _estimate
+from kvplan.core.hardware import Gpu
+from kvplan.core.layout import Layout
+from kvplan.core.model import Model
+from kvplan.core.precision import apply_dtype
+from kvplan.core.results import Estimate
+from kvplan.core.units import GIB
+from kvplan.core.workload import Workload
+from kvplan.errors import UsageError
+from kvplan.specs import registry
+from kvplan.specs.registry import Kind
+
+#: What a model, GPU or engine may be given as: a name, a path, a mapping, or the spec itself.
+ModelLike = str | Path | Mapping[str, Any] | Model
+GpuLike = str | Path | Mapping[str, Any] | Gpu
+EngineLike = str | Path | Mapping[str, Any] | Engine
+
+_CACHE_SIZE = 256
+
+
+def load_model(
+    model: ModelLike, *, assume_plain: bool = False, overrides: Mapping[str, Any] | None = None
+) -> Model:
+    """Read a model from a name, a repo id, a path (`config.json`, its folder, YAML, GGUF), a mapping or a spec.
+
+    Args:
+        model: What to read.
+        assume_plain: Read an unknown architecture with only plain fields as a plain decoder, with a warning.
+        overrides: Config fields to change before reading (`{"num_key_value_heads": 32}`).
+
+    Raises:
+        UnknownNameError: No such name; the hint has the nearest.
+        SpecError: The file is broken or not understood.
+        HubError: The hub can't be reached, or the repository is missing or gated.
+    """
+    from kvplan.specs.models import load_model as load  # noqa: PLC0415 - loaded on use
+
+    return load(model, assume_plain=assume_plain, overrides=overrides)
+
+
+def load_gpu(gpu: GpuLike) -> Gpu:
+    """Read a GPU from a name, an alias, a YAML path, a mapping or a spec.
+
+    Raises:
+        UnknownNameError: No such GPU; the hint has the nearest.
+        SpecError: The file is broken.
+    """
+    from kvplan.specs.hardware import load_gpu as load  # noqa: PLC0415 - loaded on use
+
+    return load(gpu)
+
+
+def load_engine(engine: EngineLike) -> Engine:
+    """Read an engine profile from a name with an optional version (`vllm@0.19`), a YAML path, a mapping or a profile.
+
+    Raises:
+        UnknownNameError: No such engine; the hint has the nearest.
+        SpecError: The file is broken.
+    """
+    from kvplan.specs.engines import load_engine as load  # noqa: PLC0415 - loaded on use
+
+    return load(engine)
+
+
+_deployments: OrderedDict[tuple[Any, ...], tuple[tuple[Any, ...], Deployment]] = OrderedDict()
+
+
+def deployment(
+    model: ModelLike,
+    gpu: GpuLike,
+    *,
+    engine: EngineLike = "vllm",
+    dtype: str | None = None,
+    kv_dtype: str | None = None,
+    layout: Layout | None = None,
+    settings: Settings | None = None,
+    assume_plain: bool = False,
+    overrides: Mapping[str, Any] | None = None,
+) -> Deployment:
+    """Resolve names and lay the model out over GPUs; the last few hundred deployments are kept.
+
+    Files are read anew at every call; only names of bundled specs and spec objects are kept.
+    """
+    layout = layout if layout is not None else Layout()
+    settings = settings if settings is not None else Settings()
+    parts = (model, gpu, engine)
+    kinds: tuple[Kind, ...] = ("model", "gpu", "engine")
+    keep = not overrides and all(_is_kept(kind, part) for kind, part in zip(kinds, parts, strict=True))
+    key = (*(part if isinstance(part, str) else id(part) for part in parts), dtype, kv_dtype, layout, settings)
+    if keep and key in _deployments:
+        _deployments.move_to_end(key)
+        return _deployments[key][1]
+    loaded = load_model(model, assume_plain=assume_plain, overrides=overrides)
+    if dtype is not None:
+        loaded = apply_dtype(loaded, dtype)
+    found = deploy(
+        loaded, load_gpu(gpu), load_engine(engine), layout=layout, settings=settings, kv_dtype=kv_dtype
+    )
+    if keep:
+        _deployments[key] = (parts, found)
+        if len(_deployments) > _CACHE_SIZE:
+            _deployments.popitem(last=False)
+    return found
+
+
+def _is_kept(kind: Kind, part: ModelLike | GpuLike | EngineLike) -> bool:
+    if isinstance(part, str):
+        return registry.find(kind, part.partition("@")[0] if kind == "engine" else part) is not None
+    return isinstance(part, Model | Gpu | Engine)
+
+
+def estimate(  # noqa: PLR0913 - one argument per knob, the same as the command line
+    model: ModelLike,
+    gpu: GpuLike,
+    *,
+    engine: EngineLike = "vllm",
+    dtype: str | None = None,
+    kv_dtype: str | None = None,
+    tp: int = 1,
+    pp: int = 1,
+    dp: int = 1,
+    ep: int | None = None,
+    gpu_count: int | None = None,
+    input_tokens: int = 1024,
+    output_tokens: int = 256,
+    concurrency: int = 1,
+    context: int | None = None,
+    gpu_memory_utilization: float | None = None,
+    max_num_seqs: int | None = None,
+    max_num_batched_tokens: int | None = None,
+    enforce_eager: bool = False,
+    gpu_memory_gib: float | None = None,
+    n_gpu_layers: int | None = None,
+    shared_prefix_tokens: int = 0,
+    prefix_hit_rate: float = 1.0,
+    source_tokens: int | None = None,
+    network_ms: float = 0.0,
+    benchmark_requests: int | None = None,
+    allow_context_overflow: bool = False,
+    assume_plain: bool = False,
+    overrides: Mapping[str, Any] | None = None,
+) -> Estimate:
+    """Answer one scenario: does it fit, how much fits, how fast it is, and why.
+
+    Args:
+        model, gpu, engine: Names, paths, mappings or specs.
+        dtype: Weight format to plan with instead of the checkpoint's.
+        kv_dtype: Cache format; None is the engine's rule.
+        tp, pp, dp, ep: Tensor, pipeline, data and expert parallelism.
+        gpu_count: Checked against `tp × pp × dp` where given.
+        input_tokens, output_tokens: Length of a request [token].
+        concurrency: Sequences in flight over the whole deployment.
+        context: Longest sequence to plan memory for (`max_model_len`) [token]; None is input + output.
+        gpu_memory_utilization: The engine's own memory fraction.
+        max_num_seqs, max_num_batched_tokens: Scheduler limits.
+        enforce_eager: No captured graphs.
+        gpu_memory_gib: Memory of one GPU to plan with instead of its total [GiB].
+        n_gpu_layers: Layers on the GPU (llama.cpp).
+        shared_prefix_tokens, prefix_hit_rate: Prompt tokens that requests share, and how often they are cached.
+        source_tokens: Encoder tokens of an encoder–decoder model.
+        network_ms: Network time added to TTFT [ms].
+        benchmark_requests: Requests of a closed-loop benchmark that starts with all its concurrency at once.
+        allow_context_overflow: Plan beyond the model's own limit.
+        assume_plain: Read an unknown plain architecture as a plain decoder.
+        overrides: Config fields of the model to change.
+
+    Returns:
+        The estimate. Where nothing fits, `latency` and `throughput` are None.
+
+    Raises:
+        UsageError: Values that make no sense together.
+        SpecError: A file that is broken or not understood.
+    """
+    layout = Layout(tp=tp, pp=pp, dp=dp, ep=ep)
+    if gpu_count is not None and gpu_count != layout.gpu_count:
+        msg = f"gpu_count: {gpu_count} is not tp × pp × dp = {tp} × {pp} × {dp} = {layout.gpu_count}"
+        raise UsageError(msg, hint=f"leave gpu_count out, or use {layout.gpu_count}")
+    if gpu_memory_gib is not None and not gpu_memory_gib > 0:
+        msg = f"gpu_memory_gib: must be above 0, not {gpu_memory_gib}"
+        raise UsageError(msg)
+    found = deployment(
+        model,
+        gpu,
+        engine=engine,
+        dtype=dtype,
+        kv_dtype=kv_dtype,
+        layout=layout,
+        settings=Settings(
+            gpu_memory_utilization=gpu_memory_utilization,
+            max_num_seqs=max_num_seqs,
+            max_num_batched_tokens=max_num_batched_tokens,
+            enforce_eager=enforce_eager,
+            gpu_memory_bytes=None if gpu_memory_gib is None else round(gpu_memory_gib * GIB),
+            n_gpu_layers=n_gpu_layers,
+        ),
+        assume_plain=assume_plain,
+        overrides=overrides,
+    )
+    workload = Workload(
+        input_tokens=input_tokens,
+        output_tokens=output_tokens,
+        concurrency=concurrency,
+        shared_prefix_tokens=shared_prefix_tokens,
+        prefix_hit_rate=prefix_hit_rate,
+        benchmark_requests=benchmark_requests,
+        source_tokens=source_tokens,
+        network_ms=network_ms,
+    )
+    return _estimate(found, workload, context=context, allow_context_overflow=allow_context_overflow)

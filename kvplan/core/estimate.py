@@ -1,0 +1,315 @@
+"""One scenario, answered: memory, capacity, latency and throughput from the same parts.
+
+`Deployment` is everything that does not depend on the load (the model laid out over GPUs under an engine); it is made
+once and asked many times.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from kvplan.core import cache, parameters
+from kvplan.core.dtypes import kv_format
+from kvplan.core.efficiency import IDEAL, Efficiency
+from kvplan.core.engine import Engine, Settings
+from kvplan.core.hardware import Gpu
+from kvplan.core.layout import Layout
+from kvplan.core.memory import MemoryPlan, plan_memory
+from kvplan.core.model import CrossAttention, Model
+from kvplan.core.numeric import Num
+from kvplan.core.precision import display_dtype
+from kvplan.core.results import Estimate, Latency, ModelFigures, OpTime, Range, Scenario, Throughput
+from kvplan.core.roofline import Machine
+from kvplan.core.serving import Load, SteadyState, steady_state
+from kvplan.core.step import breakdown
+from kvplan.core.units import MS_PER_S
+from kvplan.core.warnings import deployment_warnings
+from kvplan.core.work import StepWork, compile_work
+from kvplan.core.workload import Workload
+from kvplan.errors import UsageError
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Deployment:
+    """A model laid out over GPUs under an engine.
+
+    Attributes:
+        model, gpu, engine, layout, settings: The parts.
+        kv_dtype: Cache format.
+        dtype: Display name of the weight format.
+        work: Compiled work of a step.
+        machine, ideal: The GPU under the engine's efficiencies, and under none.
+        measured: True where the efficiencies were fitted on this device family.
+        assumptions, warnings: What was assumed and what to doubt, whatever the load.
+    """
+
+    model: Model
+    gpu: Gpu
+    engine: Engine
+    layout: Layout
+    settings: Settings
+    kv_dtype: str
+    dtype: str
+    work: StepWork
+    machine: Machine
+    ideal: Machine
+    figures: ModelFigures
+    measured: bool
+    assumptions: tuple[str, ...]
+    warnings: tuple[str, ...]
+
+
+def deploy(
+    model: Model,
+    gpu: Gpu,
+    engine: Engine,
+    *,
+    layout: Layout,
+    settings: Settings,
+    kv_dtype: str | None = None,
+) -> Deployment:
+    """Lay a model out over GPUs.
+
+    Args:
+        model: The model with its precision.
+        gpu: One accelerator; all are equal.
+        engine: Rules and efficiencies.
+        layout: Ranks.
+        settings: The engine's knobs.
+        kv_dtype: Cache format, or None for the checkpoint's wish, else the model's compute dtype.
+
+    Raises:
+        UsageError: The layout does not fit the model.
+        UnknownNameError: No such cache format.
+    """
+    layout.check(model)
+    assumptions = [*model.assumptions]
+    if kv_dtype is not None:
+        resolved = kv_format(kv_dtype)
+    elif model.kv_dtype is not None:
+        resolved = model.kv_dtype
+        assumptions.append(f"kv_dtype {resolved}: the checkpoint asks for it")
+    else:
+        resolved = _compute_dtype(model)
+        assumptions.append(f"kv_dtype {resolved}: the engine follows the model's compute dtype")
+    efficiency, measured = engine.efficiency_for(gpu)
+    return Deployment(
+        model=model,
+        gpu=gpu,
+        engine=engine,
+        layout=layout,
+        settings=settings,
+        kv_dtype=resolved,
+        dtype=display_dtype(model),
+        work=compile_work(model, layout, kv_dtype=resolved),
+        machine=Machine(gpu=gpu, efficiency=efficiency),
+        ideal=Machine(gpu=gpu, efficiency=IDEAL),
+        figures=_figures(model, resolved),
+        measured=measured,
+        assumptions=tuple(assumptions),
+        warnings=deployment_warnings(model, gpu, engine, layout, kv_dtype=resolved, measured=measured),
+    )
+
+
+def _compute_dtype(model: Model) -> str:
+    return model.dtype if model.dtype in {"fp32", "bf16", "fp16"} else "bf16"
+
+
+def _figures(model: Model, kv_dtype: str) -> ModelFigures:
+    return ModelFigures(
+        id=model.id,
+        architecture=model.architecture,
+        params_total=parameters.parameters_total(model),
+        params_active=parameters.parameters_active(model),
+        layers=model.num_hidden_layers,
+        kv_bytes_per_token_model=cache.kv_bytes_per_token_model(model, kv_dtype),
+        state_bytes_per_sequence_model=cache.state_bytes_per_sequence_model(model),
+        max_context=model.max_context,
+    )
+
+
+def rank_load(deployment: Deployment, workload: Workload, plan: MemoryPlan, *, concurrency: Num) -> Load:
+    """The load of one data-parallel rank: `concurrency / dp` sequences, and the pool it has for them."""
+    context = workload.input_tokens + workload.output_tokens
+    cached = workload.cached_prefix_tokens
+    source = workload.source_tokens or deployment.model.max_source_tokens or 0
+    return Load(
+        input_tokens=max(workload.input_tokens - cached, 1.0),
+        cached_tokens=cached,
+        output_tokens=workload.output_tokens,
+        concurrency=concurrency / deployment.layout.dp,
+        capacity=plan.pool.sequences(context),
+        max_num_seqs=plan.max_num_seqs,
+        budget_tokens=plan.max_num_batched_tokens,
+        source_tokens=source,
+        benchmark_requests=workload.benchmark_requests,
+    )
+
+
+def estimate(
+    deployment: Deployment, workload: Workload, *, context: int | None = None, allow_context_overflow: bool = False
+) -> Estimate:
+    """Answer one scenario.
+
+    Args:
+        deployment: The model laid out over GPUs.
+        workload: The load.
+        context: Longest sequence to plan memory for [token]; None is input + output.
+        allow_context_overflow: True to plan beyond the model's own limit, with a warning.
+
+    Raises:
+        UsageError: The context lies above the model's limit, or below input + output.
+    """
+    warnings = list(deployment.warnings)
+    planned = _context(deployment.model, workload, context, allow_context_overflow, warnings)
+    plan = plan_memory(
+        deployment.model,
+        deployment.gpu,
+        deployment.engine,
+        deployment.layout,
+        deployment.settings,
+        kv_dtype=deployment.kv_dtype,
+        context=planned,
+        concurrency=workload.concurrency,
+    )
+    scenario = _scenario(deployment, workload, planned)
+    latency: Latency | None = None
+    throughput: Throughput | None = None
+    rows: tuple[OpTime, ...] = ()
+    if plan.capacity.fits:
+        load = rank_load(deployment, workload, plan, concurrency=workload.concurrency)
+        state = steady_state(deployment.work, load, deployment.machine)
+        floor = steady_state(deployment.work, load, deployment.ideal)
+        prefill, bound_prefill = breakdown(deployment.work, state.mixed_load, deployment.machine, phase="prefill")
+        decode, bound_decode = breakdown(deployment.work, state.decode_load, deployment.machine, phase="decode")
+        rows = (*prefill, *decode)
+        latency = _latency(
+            state, floor, workload, deployment.machine.efficiency, bounds=(bound_prefill, bound_decode), load=load
+        )
+        throughput = _throughput(state, floor, workload, deployment)
+        if latency.queued:
+            warnings.append(
+                f"{load.concurrency:g} sequences were asked for on each replica, {state.running:.3g} run at once: the others wait"
+            )
+    return Estimate(
+        scenario=scenario,
+        model=deployment.figures,
+        memory=plan.memory,
+        capacity=plan.capacity,
+        latency=latency,
+        throughput=throughput,
+        breakdown=rows,
+        assumptions=(*deployment.assumptions, *plan.assumptions),
+        warnings=(*warnings, *plan.warnings),
+    )
+
+
+def _context(
+    model: Model, workload: Workload, context: int | None, allow_overflow: bool, warnings: list[str]
+) -> int:
+    needed = workload.input_tokens + workload.output_tokens
+    planned = context if context is not None else needed
+    if planned < 1:
+        msg = f"context: must be at least 1, not {planned}"
+        raise UsageError(msg)
+    if context is not None and context < needed:
+        msg = f"context: {context} is below input + output = {needed} tokens"
+        raise UsageError(msg, hint=f"raise context to {needed} or shorten the workload")
+    if model.max_context is not None and planned > model.max_context:
+        if not allow_overflow:
+            msg = f"context: {planned} is above the {model.max_context} tokens that {model.id} is made for"
+            raise UsageError(msg, hint="shorten it, or pass --allow-context-overflow")
+        warnings.append(f"context {planned} is above the model's own limit of {model.max_context} tokens")
+    return planned
+
+
+def _scenario(deployment: Deployment, workload: Workload, context: int) -> Scenario:
+    layout = deployment.layout
+    return Scenario(
+        model=deployment.model.id,
+        gpu=deployment.gpu.id,
+        gpu_count=layout.gpu_count,
+        engine=deployment.engine.name,
+        dtype=deployment.dtype,
+        kv_dtype=deployment.kv_dtype,
+        tp=layout.tp,
+        pp=layout.pp,
+        dp=layout.dp,
+        ep=layout.ep,
+        input_tokens=workload.input_tokens,
+        output_tokens=workload.output_tokens,
+        concurrency=workload.concurrency,
+        context=context,
+    )
+
+
+def time_range(mid_s: float, floor_s: float, spread: float) -> Range:
+    """A time with its floor and 90 % band [ms]: `mid / (1 + spread)` to `mid · (1 + spread)`, never below the floor."""
+    floor = min(floor_s, mid_s) * MS_PER_S
+    mid = mid_s * MS_PER_S
+    return Range(floor=floor, low=max(mid / (1 + spread), floor), mid=mid, high=mid * (1 + spread))
+
+
+def rate_range(mid: float, ceiling: float, spread: float) -> Range:
+    """A rate with its ideal ceiling (in `floor`) and 90 % band [1/s]."""
+    top = max(ceiling, mid)
+    return Range(floor=top, low=mid / (1 + spread), mid=mid, high=min(mid * (1 + spread), top))
+
+
+def _latency(
+    state: SteadyState,
+    floor: SteadyState,
+    workload: Workload,
+    efficiency: Efficiency,
+    *,
+    bounds: tuple[str, str],
+    load: Load,
+) -> Latency:
+    network = workload.network_ms / MS_PER_S
+    wide, narrow = efficiency.spread_ttft, efficiency.spread_tpot
+    share = state.ttft_s / state.e2e_s
+    return Latency(
+        ttft_ms=time_range(state.ttft_s + network, floor.prefill_s, wide),
+        tpot_ms=time_range(state.tpot_s, floor.tpot_s, narrow),
+        e2e_ms=time_range(
+            state.e2e_s + network,
+            floor.prefill_s + floor.tpot_s * (workload.output_tokens - 1),
+            share * wide + (1 - share) * narrow,
+        ),
+        prefill_ms=time_range(state.prefill_s, floor.prefill_s, wide),
+        decode_step_ms=time_range(state.decode_step_s, floor.decode_step_s, narrow),
+        bound_prefill=bounds[0],
+        bound_decode=bounds[1],
+        ttft_parts_ms={
+            "queue": state.queue_s * MS_PER_S,
+            "prefill": state.prefill_s * MS_PER_S,
+            "engine": state.engine_s * MS_PER_S,
+            "network": workload.network_ms,
+        },
+        running=state.running,
+        queued=load.concurrency > state.running,
+    )
+
+
+def _throughput(state: SteadyState, floor: SteadyState, workload: Workload, deployment: Deployment) -> Throughput:
+    spread = deployment.machine.efficiency.spread_tpot
+    ranks = deployment.layout.dp
+    requests = state.requests_per_s * ranks
+    ideal = floor.requests_per_s * ranks
+    tokens = workload.input_tokens + workload.output_tokens
+    gpus = deployment.layout.gpu_count
+
+    def rate(per_request: float) -> Range:
+        return rate_range(requests * per_request, ideal * per_request, spread)
+
+    return Throughput(
+        output_tokens_per_second=rate(workload.output_tokens),
+        total_tokens_per_second=rate(tokens),
+        requests_per_second=rate(1.0),
+        per_gpu_output_tokens_per_second=rate(workload.output_tokens / gpus),
+    )
+
+
+def has_cross_cache(model: Model) -> bool:
+    """True for a decoder that keeps a cache of its source."""
+    return any(isinstance(mixer, CrossAttention) for group in model.groups for mixer in group.layer.mixers)

@@ -1,0 +1,48 @@
+"""What a reader should doubt about a deployment, whatever its load."""
+
+from __future__ import annotations
+
+from kvplan.core.dtypes import kv_bits
+from kvplan.core.engine import Engine
+from kvplan.core.hardware import Gpu
+from kvplan.core.layout import Layout
+from kvplan.core.model import Model
+from kvplan.core.parameters import model_tensors, tensor_format
+
+_HALF_BITS = 16
+_UNITS = {"fp8": "fp8", "fp4": "fp4", "int8": "int8", "bf16": "bf16"}
+
+
+def deployment_warnings(
+    model: Model, gpu: Gpu, engine: Engine, layout: Layout, *, kv_dtype: str, measured: bool
+) -> tuple[str, ...]:
+    """Warnings of a deployment: missing units, links between nodes, unmeasured devices, quality of quantised caches."""
+    found = [*model.warnings, *_missing_units(model, gpu), *_slow_links(gpu, layout)]
+    if kv_bits(kv_dtype) < _HALF_BITS:
+        found.append(f"a {kv_dtype} cache can cost quality (long-context recall first); kvplan does not predict quality")
+    if not measured and engine.id != "ideal":
+        found.append(
+            f"no measurements of {engine.id} on {gpu.family} devices: efficiencies are inherited and ranges are wider"
+        )
+    return tuple(dict.fromkeys(found))
+
+
+def _missing_units(model: Model, gpu: Gpu) -> list[str]:
+    computes = {tensor_format(t, model.dtype).compute for _, t in model_tensors(model) if t.matmul}
+    found = []
+    for compute in sorted(c for c in computes if c in _UNITS):
+        unit, _ = gpu.peak(compute)
+        if unit != compute:
+            what = "weights are expanded" if compute in {"fp8", "fp4"} else "they run"
+            found.append(f"{gpu.name} has no {compute} matrix units: {what} at its {unit} rate, so only bytes are saved")
+    return found
+
+
+def _slow_links(gpu: Gpu, layout: Layout) -> list[str]:
+    if layout.tp == 1:
+        return []
+    if gpu.link_bytes_per_s and layout.tp <= gpu.link_domain:
+        return []
+    if layout.tp <= gpu.gpus_per_node:
+        return [f"tp={layout.tp} crosses PCIe on {gpu.name}: all-reduces are slow there"]
+    return [f"tp={layout.tp} spans nodes of {gpu.gpus_per_node} {gpu.name}: all-reduces cross the network; prefer pp or dp"]
