@@ -61,7 +61,7 @@ def llama_like(
 
 
 def llama(config: Config) -> Blueprint:
-    """Llama 1 to 3.3, Code Llama, Yi, SmolLM and what else is published under `llama`; also IQuest, InternLM 3."""
+    """Llama 1 to 3.3, Code Llama, Yi, SmolLM and what else is published under `llama`."""
     return llama_like(config)
 
 
@@ -87,7 +87,7 @@ def ministral3(config: Config) -> Blueprint:
         from kvplan.specs.huggingface.registry import adapter_of
 
         return adapter_of("mistral3")(config)
-    dims = blocks.read_dimensions(config, num_key_value_heads=8)
+    dims = blocks.read_dimensions(config, num_key_value_heads=8, head_dim=128)
     window = blocks.read_window(config)
     return llama_like(config, dims=dims, qkv_bias=False, o_bias=False, mlp_bias=False, windows=(window,) * _n(dims))
 
@@ -141,7 +141,21 @@ def seed_oss(config: Config) -> Blueprint:
 def helium(config: Config) -> Blueprint:
     """Helium: no bias on the output projection."""
     dims = blocks.read_dimensions(config, head_dim=128)
+    _check_square(config, dims)
     return llama_like(config, dims=dims, o_bias=False)
+
+
+def internlm3(config: Config) -> Blueprint:
+    """InternLM 3: Llama whose bias switches are called `qkv_bias` and `bias`."""
+    dims = blocks.read_dimensions(config, num_key_value_heads=2, head_dim=128)
+    bias = config.boolean("qkv_bias", "attention_bias", default=False)
+    mlp_bias = config.boolean("bias", "mlp_bias", default=False)
+    return llama_like(config, dims=dims, qkv_bias=bias, o_bias=bias, mlp_bias=mlp_bias)
+
+
+def iquestcoder(config: Config) -> Blueprint:
+    """IQuest Coder: Llama with head width 128."""
+    return llama_like(config, dims=blocks.read_dimensions(config, num_key_value_heads=8, head_dim=128))
 
 
 def ernie4_5(config: Config) -> Blueprint:
@@ -248,6 +262,7 @@ def nanochat(config: Config) -> Blueprint:
 def bitnet(config: Config) -> Blueprint:
     """BitNet b1.58: a norm before each output projection. Ternary packing is the quantisation's matter."""
     dims = blocks.read_dimensions(config, num_key_value_heads=5)
+    _check_square(config, dims)
     intermediate = config.integer("intermediate_size")
     bias = config.boolean("attention_bias", default=False)
     extra = vector("self_attn.attn_sub_norm", TensorClass.OTHER, dims.hidden_size)
@@ -259,6 +274,12 @@ def bitnet(config: Config) -> Blueprint:
         layer_tensors=(*blocks.norms(blocks.TWO_NORMS, dims.hidden_size), *inner),
         tensors=blocks.ends(config, dims),
     )
+
+
+def _check_square(config: Config, dims: Dimensions) -> None:
+    """Refuse heads that don't make up the hidden size, where the family's code needs them to."""
+    if dims.num_attention_heads * dims.head_dim != dims.hidden_size:
+        raise config.error("head_dim", "times num_attention_heads must be hidden_size for this family")
 
 
 def _n(dims: Dimensions) -> int:

@@ -335,7 +335,7 @@ def mimo_v2_flash(config: Config) -> Blueprint:
     local = replace(
         full,
         num_attention_heads=config.integer("swa_num_attention_heads", default=full.num_attention_heads),
-        num_key_value_heads=config.integer("swa_num_key_value_heads", default=8),
+        num_key_value_heads=config.integer("swa_num_key_value_heads", default=2 * full.num_key_value_heads),
         head_dim=config.integer("swa_head_dim", default=full.head_dim),
     )
     if local.num_attention_heads % local.num_key_value_heads:
@@ -343,7 +343,7 @@ def mimo_v2_flash(config: Config) -> Blueprint:
     config.ignore("attention_chunk_size", "attention_value_scale", "swa_rope_theta", "layernorm_epsilon")
     pattern = config.optional_integers("hybrid_layer_pattern", length=count)
     before = config.optional_integer("sliding_window_size")
-    window = blocks.read_window(config, default=128)
+    window = blocks.read_window(config, default=129)
     default = tuple(index != 0 and (index + 1) % 6 != 0 for index in range(count))
     if pattern is not None:
         default = tuple(kind == 1 for kind in pattern)

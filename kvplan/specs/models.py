@@ -1,0 +1,235 @@
+"""One door for models: a name, a file, a folder, a repository, a mapping or a `Model` comes in, a `Model` comes out."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Final
+
+from kvplan.core.model import Model
+from kvplan.errors import SpecError, UsageError
+from kvplan.specs import registry
+from kvplan.specs.huggingface import canonical_id, from_config
+
+#: A config.json of a hundred megabytes is not one.
+MAX_JSON_BYTES: Final = 16 * 2**20
+SPEC_FIELDS: Final = ("id", "aliases", "config", "hf_quant_config", "expected", "notes")
+_SIDECAR: Final = "hf_quant_config.json"
+_SUFFIXES: Final = frozenset({".yaml", ".yml", ".json", ".gguf", ".safetensors"})
+_TEXT_CONFIGS: Final = ("text_config", "llm_config", "language_config", "thinker_config")
+
+ModelLike = str | os.PathLike[str] | Mapping[str, Any] | Model
+
+
+def load_model(model: ModelLike, *, assume_plain: bool = False, overrides: Mapping[str, Any] | None = None) -> Model:
+    """The model behind whatever names it.
+
+    Args:
+        model: A bundled id or alias, a repository id (`owner/name`, with `@revision`), a path (spec YAML,
+            `config.json`, its folder, GGUF), a mapping (spec or config) or a `Model`.
+        assume_plain: Read a config of an unknown type that has only plain fields as a plain decoder.
+        overrides: Config keys to change first, as `num_key_value_heads` for a what-if.
+
+    Raises:
+        UnknownNameError: No such name.
+        SpecError: A file that is broken or not understood.
+        UsageError: Overrides for what has no config.
+    """
+    if isinstance(model, Model):
+        if overrides:
+            msg = "overrides: a Model has no config to change; pass its name, file or config"
+            raise UsageError(msg)
+        return model
+    if isinstance(model, Mapping):
+        return _from_mapping(model, assume_plain=assume_plain, overrides=overrides)
+    name = os.fspath(model)
+    bundled = None if _looks_like_path(name) else registry.find("model", name)
+    if bundled is not None:
+        return load_spec(bundled, assume_plain=assume_plain, overrides=overrides)
+    path = Path(name).expanduser()
+    if path.exists():
+        return _from_path(path, assume_plain=assume_plain, overrides=overrides)
+    if _looks_like_path(name):
+        msg = f"{name}: no such file or folder"
+        raise SpecError(msg, hint="a model is a name, a config.json or its folder, a spec YAML, a GGUF or owner/name")
+    if name.count("/") == 1:
+        from kvplan.specs.repository import load_repository  # noqa: PLC0415 - the only user of the network
+
+        return load_repository(name, assume_plain=assume_plain, overrides=overrides)
+    return load_spec(registry.resolve("model", name))
+
+
+def load_spec(
+    spec: str | os.PathLike[str] | Mapping[str, Any],
+    *,
+    assume_plain: bool = False,
+    overrides: Mapping[str, Any] | None = None,
+) -> Model:
+    """A model spec: `id`, `aliases`, `config` with the keys of a `config.json`, `expected`.
+
+    Raises:
+        SpecError: It is broken, has unknown fields or is not understood.
+    """
+    if isinstance(spec, Mapping):
+        fields, source = spec, "spec"
+    else:
+        from kvplan.specs.yaml import load_yaml  # noqa: PLC0415 - yaml is not needed for a mapping
+
+        fields, source = load_yaml(spec).data, os.fspath(spec)
+        if not isinstance(fields, Mapping):
+            msg = f"{source}: must be a mapping with the fields {', '.join(SPEC_FIELDS)}"
+            raise SpecError(msg)
+    _check_spec(fields, source)
+    return from_config(
+        override(fields["config"], overrides),
+        source=source,
+        sidecar=fields.get("hf_quant_config"),
+        model_id=fields["id"],
+        assume_plain=assume_plain,
+    )
+
+
+def _check_spec(fields: Mapping[str, Any], source: str) -> None:
+    for name in fields:
+        if name not in SPEC_FIELDS:
+            msg = f"{source}: {name}: unknown field"
+            raise SpecError(msg, hint=f"known: {', '.join(SPEC_FIELDS)}")
+    for name, kind, word in (("id", str, "a string"), ("config", Mapping, "a mapping")):
+        if not isinstance(fields.get(name), kind):
+            msg = f"{source}: {name}: must be {word}"
+            raise SpecError(msg)
+    if not isinstance(fields.get("hf_quant_config", {}), Mapping):
+        msg = f"{source}: hf_quant_config: must be a mapping"
+        raise SpecError(msg)
+
+
+def override(config: Mapping[str, Any], changes: Mapping[str, Any] | None) -> Mapping[str, Any]:
+    """A config with some keys changed, in its text config where that has them.
+
+    With another `num_hidden_layers`, lists with one entry per layer are cut, or repeated from their start.
+
+    >>> override({"num_hidden_layers": 2, "layer_types": ["a", "b"]}, {"num_hidden_layers": 3})["layer_types"]
+    ['a', 'b', 'a']
+    """
+    if not changes:
+        return config
+    changed = dict(config)
+    nested = next((name for name in _TEXT_CONFIGS if isinstance(config.get(name), Mapping)), None)
+    inner = dict(config[nested]) if nested else {}
+    for key, value in changes.items():
+        target = inner if nested and (key in inner or key not in changed) else changed
+        if key == "num_hidden_layers" and isinstance(value, int) and 0 < value <= 10_000:  # noqa: PLR2004 - as Config
+            _resize(target, target.get(key), value)
+        target[key] = value
+    if nested:
+        changed[nested] = inner
+    return changed
+
+
+def _resize(config: dict[str, Any], before: object, after: int) -> None:
+    for name, value in config.items():
+        if isinstance(value, list) and value and len(value) == before:
+            config[name] = [value[index % len(value)] for index in range(after)]
+
+
+def _from_mapping(model: Mapping[str, Any], *, assume_plain: bool, overrides: Mapping[str, Any] | None) -> Model:
+    if "config" in model and "model_type" not in model:
+        return load_spec(model, assume_plain=assume_plain, overrides=overrides)
+    return from_config(override(model, overrides), source="config", assume_plain=assume_plain)
+
+
+def _from_path(path: Path, *, assume_plain: bool, overrides: Mapping[str, Any] | None) -> Model:
+    suffix = path.suffix.lower()
+    if path.is_dir():
+        return _from_folder(path, assume_plain=assume_plain, overrides=overrides)
+    if suffix in {".yaml", ".yml"}:
+        return load_spec(path, assume_plain=assume_plain, overrides=overrides)
+    if suffix == ".gguf":
+        from kvplan.specs.gguf import load_gguf  # noqa: PLC0415 - only for these files
+
+        if overrides:
+            msg = "overrides: a GGUF has no config to change"
+            raise UsageError(msg)
+        return load_gguf(path)
+    if suffix == ".safetensors":
+        return _from_folder(path.parent, assume_plain=assume_plain, overrides=overrides)
+    return _from_config_file(path, assume_plain=assume_plain, overrides=overrides)
+
+
+def _from_folder(folder: Path, *, assume_plain: bool, overrides: Mapping[str, Any] | None) -> Model:
+    """A downloaded checkpoint: its config, and its weights' headers where they are there."""
+    config = folder / "config.json"
+    if not config.is_file():
+        files = sorted(folder.glob("*.gguf"))
+        if files:
+            return _from_path(files[0], assume_plain=assume_plain, overrides=overrides)
+        msg = f"{folder}: has no config.json"
+        raise SpecError(msg, hint="give the folder of a checkpoint, or a config.json")
+    model = _from_config_file(config, assume_plain=assume_plain, overrides=overrides)
+    if overrides:
+        return model
+    from kvplan.specs.safetensors import read_folder, with_exact_bytes  # noqa: PLC0415 - only for folders
+
+    files_found = read_folder(folder)
+    return model if files_found is None else with_exact_bytes(model, files_found)
+
+
+def _from_config_file(path: Path, *, assume_plain: bool, overrides: Mapping[str, Any] | None) -> Model:
+    data = read_json(path)
+    sidecar_path = path.with_name(_SIDECAR) if path.name == "config.json" else path.with_suffix(f".{_SIDECAR}")
+    sidecar = read_json(sidecar_path) if sidecar_path.is_file() else None
+    model = from_config(
+        override(data, overrides),
+        source=str(path),
+        sidecar=sidecar,
+        model_id=_id_of(path, data),
+        assume_plain=assume_plain,
+    )
+    return replace(model, id=model.id or path.stem)
+
+
+def _id_of(path: Path, data: Mapping[str, Any]) -> str:
+    """The id of a config file: from `_name_or_path`, else from its folder or file name (`owner--name.json`)."""
+    named = data.get("_name_or_path")
+    if isinstance(named, str) and named and not named.startswith((".", "/", "~")):
+        return canonical_id(named)
+    if path.name == "config.json":
+        return canonical_id(path.resolve().parent.name) or "config"
+    return canonical_id(path.stem.rsplit("--", 1)[-1])
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """A JSON object from a file of sane size and depth.
+
+    Raises:
+        SpecError: It can't be read, is too large, is no JSON or no object.
+    """
+    try:
+        size = path.stat().st_size
+        if size > MAX_JSON_BYTES:
+            msg = f"{path}: {size:,} bytes are too many for a config ({MAX_JSON_BYTES:,} at most)"
+            raise SpecError(msg)
+        data = json.loads(path.read_bytes())
+    except OSError as error:
+        msg = f"{path}: can't be read: {error.strerror}"
+        raise SpecError(msg) from error
+    except json.JSONDecodeError as error:
+        msg = f"{path}:{error.lineno}: not JSON: {error.msg}"
+        raise SpecError(msg) from error
+    except RecursionError as error:
+        msg = f"{path}: nested too deeply for a config"
+        raise SpecError(msg) from error
+    except (UnicodeDecodeError, ValueError) as error:
+        msg = f"{path}: not JSON: {error}"
+        raise SpecError(msg) from error
+    if not isinstance(data, dict):
+        msg = f"{path}: must be a JSON object"
+        raise SpecError(msg)
+    return data
+
+
+def _looks_like_path(name: str) -> bool:
+    return name.startswith((".", "/", "~", os.sep)) or Path(name).suffix.lower() in _SUFFIXES
