@@ -81,11 +81,15 @@ _ATTENTION_ROLES: Final = {
     "wo": Role.O, "query": Role.Q, "key": Role.K, "value": Role.V, "out_proj": Role.O, "dense": Role.O, "c_proj": Role.O,
     "qkv_proj": Role.QKV, "query_key_value": Role.QKV, "c_attn": Role.QKV, "Wqkv": Role.QKV, "W_pack": Role.QKV,
     "wqkv": Role.QKV, "qkv": Role.QKV,
+    "attn_q": Role.Q, "attn_k": Role.K, "attn_v": Role.V, "attn_output": Role.O, "attn_qkv": Role.QKV,
 }  # fmt: skip
 _FEED_FORWARD_ROLES: Final = {
     "gate_proj": Role.GATE, "up_proj": Role.UP, "down_proj": Role.DOWN, "w1": Role.GATE, "w3": Role.UP, "w2": Role.DOWN,
     "gate_up_proj": Role.UP, "fc1": Role.UP, "fc2": Role.DOWN, "c_fc": Role.UP, "c_proj": Role.DOWN,
     "dense_h_to_4h": Role.UP, "dense_4h_to_h": Role.DOWN, "fc_in": Role.UP, "fc_out": Role.DOWN,
+    "ffn_gate": Role.GATE, "ffn_up": Role.UP, "ffn_down": Role.DOWN, "ffn_gate_exps": Role.GATE,
+    "ffn_up_exps": Role.UP, "ffn_down_exps": Role.DOWN, "ffn_gate_shexp": Role.GATE, "ffn_up_shexp": Role.UP,
+    "ffn_down_shexp": Role.DOWN,
 }  # fmt: skip
 
 
