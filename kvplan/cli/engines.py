@@ -37,13 +37,14 @@ def list_engines(
       kvplan engines list --format csv
     """  # noqa: D301 - click reads \b as "keep these lines"
     from kvplan import api
-    from kvplan.cli.output import emit
+    from kvplan.cli.output import destination
     from kvplan.report.specs import EngineListReport
     from kvplan.specs.registry import ids
 
+    target = destination(json=json, form=form, output=output)
     names = [name for name in ids("engine") if text.lower() in name]
     report = EngineListReport(engines=tuple(api.load_engine(name) for name in names))
-    emit(report, json=json, form=form, output=output)
+    target.emit(report)
 
 
 @app.command(cls=Command)
@@ -56,7 +57,8 @@ def show(name: Name, json: options.Json = False, form: options.Format = None, ou
       kvplan engines show vllm --json
     """  # noqa: D301 - click reads \b as "keep these lines"
     from kvplan import api
-    from kvplan.cli.output import emit
+    from kvplan.cli.output import destination
     from kvplan.report.specs import EngineReport
 
-    emit(EngineReport(engine=api.load_engine(name)), json=json, form=form, output=output)
+    target = destination(json=json, form=form, output=output)
+    target.emit(EngineReport(engine=api.load_engine(name)))

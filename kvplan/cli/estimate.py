@@ -31,6 +31,7 @@ def estimate(
     context: options.Context = None,
     shared_prefix_tokens: options.SharedPrefixTokens = 0,
     prefix_hit_rate: options.PrefixHitRate = 1.0,
+    source_tokens: options.SourceTokens = None,
     network_ms: options.NetworkMs = 0.0,
     benchmark_requests: options.BenchmarkRequests = None,
     gpu_memory_utilization: options.GpuMemoryUtilization = None,
@@ -57,9 +58,10 @@ def estimate(
     Exit code 3 says that it does not fit; the answer then names the smallest change that does.
     """  # noqa: D301 - click reads \b as "keep these lines"
     from kvplan import api
-    from kvplan.cli.output import emit
+    from kvplan.cli.output import destination
     from kvplan.report.estimate import EstimateReport
 
+    target = destination(json=json, form=form, output=output)
     answer = api.estimate(
         model,
         gpu,
@@ -82,13 +84,15 @@ def estimate(
         gpu_memory_gib=gpu_memory_gib,
         shared_prefix_tokens=shared_prefix_tokens,
         prefix_hit_rate=prefix_hit_rate,
+        source_tokens=source_tokens,
         network_ms=network_ms,
         benchmark_requests=benchmark_requests,
         n_gpu_layers=n_gpu_layers,
         allow_context_overflow=allow_context_overflow,
         assume_plain=assume_plain,
     )
-    shown = api.load_model(model) if explain else None
-    emit(EstimateReport(estimate=answer, explain=explain, model=shown), json=json, form=form, output=output)
+    shown = api.load_model(model, assume_plain=assume_plain) if explain else None
+    report = EstimateReport(estimate=answer, explain=explain, model=shown, dtype=dtype)
+    target.emit(report)
     if not answer.capacity.fits:
         raise typer.Exit(EXIT_INFEASIBLE)

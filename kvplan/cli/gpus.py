@@ -37,13 +37,14 @@ def list_gpus(
       kvplan gpus list --format csv
     """  # noqa: D301 - click reads \b as "keep these lines"
     from kvplan import api
-    from kvplan.cli.output import emit
+    from kvplan.cli.output import destination
     from kvplan.report.specs import GpuListReport
     from kvplan.specs.registry import ids
 
+    target = destination(json=json, form=form, output=output)
     names = [name for name in ids("gpu") if text.lower() in name]
     report = GpuListReport(gpus=tuple(api.load_gpu(name) for name in names))
-    emit(report, json=json, form=form, output=output)
+    target.emit(report)
 
 
 @app.command(cls=Command)
@@ -56,7 +57,8 @@ def show(name: Name, json: options.Json = False, form: options.Format = None, ou
       kvplan gpus show a100-80g --json
     """  # noqa: D301 - click reads \b as "keep these lines"
     from kvplan import api
-    from kvplan.cli.output import emit
+    from kvplan.cli.output import destination
     from kvplan.report.specs import GpuReport
 
-    emit(GpuReport(gpu=api.load_gpu(name)), json=json, form=form, output=output)
+    target = destination(json=json, form=form, output=output)
+    target.emit(GpuReport(gpu=api.load_gpu(name)))

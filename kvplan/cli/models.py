@@ -37,13 +37,14 @@ def list_models(
       kvplan models list --format csv
     """  # noqa: D301 - click reads \b as "keep these lines"
     from kvplan import api
-    from kvplan.cli.output import emit
+    from kvplan.cli.output import destination
     from kvplan.report.specs import ModelListReport
     from kvplan.specs.registry import ids
 
+    target = destination(json=json, form=form, output=output)
     names = [name for name in ids("model") if text.lower() in name]
     report = ModelListReport(models=tuple(api.load_model(name) for name in names))
-    emit(report, json=json, form=form, output=output)
+    target.emit(report)
 
 
 @app.command(cls=Command)
@@ -56,7 +57,8 @@ def show(name: Name, json: options.Json = False, form: options.Format = None, ou
       kvplan models show llama-3-8b --json
     """  # noqa: D301 - click reads \b as "keep these lines"
     from kvplan import api
-    from kvplan.cli.output import emit
+    from kvplan.cli.output import destination
     from kvplan.report.specs import ModelReport
 
-    emit(ModelReport(model=api.load_model(name)), json=json, form=form, output=output)
+    target = destination(json=json, form=form, output=output)
+    target.emit(ModelReport(model=api.load_model(name)))

@@ -194,6 +194,17 @@ PrefixHitRate = Annotated[
         rich_help_panel=WORKLOAD,
     ),
 ]
+SourceTokens = Annotated[
+    int | None,
+    typer.Option(
+        "--source-tokens",
+        min=1,
+        metavar="N",
+        help="Encoder tokens of an encoder–decoder model [tokens].",
+        show_default="the model's most",
+        rich_help_panel=WORKLOAD,
+    ),
+]
 NetworkMs = Annotated[
     float,
     typer.Option(

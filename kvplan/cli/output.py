@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 
 from kvplan.cli.boundary import silence_stdout
@@ -38,36 +39,54 @@ _ASCII = str.maketrans(
 )
 
 
-def emit(report: Report, *, json: bool, form: Form | None, output: Path | None) -> None:
-    """Write a report in the form that was asked for.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Destination:
+    """Where a result goes and in which form; made before the work starts, so that mistakes cost nothing.
+
+    Attributes:
+        form: The form.
+        file: The file, or None for stdout.
+    """
+
+    form: Form
+    file: Path | None
+
+    def emit(self, report: Report) -> None:
+        """Write a report.
+
+        Raises:
+            UsageError: The file can't be written.
+        """
+        if self.file is not None:
+            write_file(self.file, render(report, self.form))
+            return
+        try:
+            if self.form is Form.TABLE and sys.stdout.isatty():
+                show(report, file=sys.stdout)
+            else:
+                sys.stdout.write(encodable(render(report, self.form), sys.stdout.encoding))
+            sys.stdout.flush()
+        except BrokenPipeError:
+            silence_stdout()
+
+
+def destination(*, json: bool, form: Form | None, output: Path | None) -> Destination:
+    """The form and place that were asked for; a file's suffix names its form where nothing else does.
 
     Raises:
-        UsageError: Two forms at once, or a file that can't be written.
+        UsageError: Two forms at once, or a folder.
     """
-    chosen = choose_form(json=json, form=form, output=output)
-    if output is not None and str(output) != "-":
-        write_file(output, render(report, chosen))
-        return
-    try:
-        if chosen is Form.TABLE and sys.stdout.isatty():
-            show(report, file=sys.stdout)
-        else:
-            sys.stdout.write(encodable(render(report, chosen), sys.stdout.encoding))
-        sys.stdout.flush()
-    except BrokenPipeError:
-        silence_stdout()
-
-
-def choose_form(*, json: bool, form: Form | None, output: Path | None) -> Form:
-    """The form that was asked for; a file's suffix asks too, where nothing else does."""
+    file = None if output is None or str(output) == "-" else output
+    if json and form not in {None, Form.JSON}:
+        message = f"--json and --format {form} ask for two forms"
+        raise UsageError(message, hint="leave one out")
+    if file is not None and file.is_dir():
+        message = f"--output: {file} is a folder"
+        raise UsageError(message, hint="give the name of a file in it")
     if json:
-        if form not in {None, Form.JSON}:
-            message = f"--json and --format {form} ask for two forms"
-            raise UsageError(message, hint="leave one out")
-        return Form.JSON
-    if form is not None:
-        return form
-    return SUFFIXES.get(output.suffix.lower(), Form.TABLE) if output is not None else Form.TABLE
+        return Destination(form=Form.JSON, file=file)
+    by_suffix = SUFFIXES.get(file.suffix.lower(), Form.TABLE) if file is not None else Form.TABLE
+    return Destination(form=form or by_suffix, file=file)
 
 
 def encodable(text: str, encoding: str | None) -> str:
@@ -84,14 +103,11 @@ def write_file(path: Path, text: str) -> None:
     """Write a file through a temporary one beside it, so that no reader ever sees a part of it.
 
     Raises:
-        UsageError: A folder, or a place that can't be written.
+        UsageError: A place that can't be written.
     """
     import tempfile
 
     target = Path(os.path.realpath(path))
-    if target.is_dir():
-        message = f"--output: {path} is a folder"
-        raise UsageError(message, hint="give the name of a file in it")
     if target.exists() and not target.is_file():  # a device such as /dev/null, a pipe
         _try(path, lambda: target.write_text(text, encoding="utf-8"))
         return

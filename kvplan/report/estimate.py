@@ -43,23 +43,32 @@ class EstimateReport:
         estimate: The answer.
         explain: True to write each formula with its numbers.
         model: The model, which the explanation reads layer by layer, or None.
+        dtype: The weight format that was asked for instead of the checkpoint's, or None.
     """
 
     estimate: Estimate
     explain: bool = False
     model: Model | None = None
+    dtype: str | None = None
 
     def blocks(self) -> Sequence[Block]:
         """For people: verdict first."""
         blocks = list(estimate_blocks(self.estimate))
         if self.explain:
-            blocks.extend(explain(self.model, self.estimate))
+            blocks.extend(explain(self._model_as_used(), self.estimate))
         return blocks
 
     def data(self) -> dict[str, Any]:
         """The `kvplan.estimate/1` document; with `explain`, the formulas under that key."""
         data = self.estimate.model_dump()
-        return {**data, "explain": explain_data(self.model, self.estimate)} if self.explain else data
+        return {**data, "explain": explain_data(self._model_as_used(), self.estimate)} if self.explain else data
+
+    def _model_as_used(self) -> Model | None:
+        if self.model is None or self.dtype is None:
+            return self.model
+        from kvplan.core.precision import apply_dtype  # noqa: PLC0415 - only to explain an override
+
+        return apply_dtype(self.model, self.dtype)
 
     def records(self) -> Sequence[Mapping[str, Any]]:
         """One flat row with dotted names; times are left out where it does not fit."""

@@ -112,8 +112,8 @@ def _byte_lines(model: Model) -> Iterator[str]:
         if not count:
             continue
         bits = stored[name] * 8 / count
-        scales = "" if bits == int(bits) else ", scales included"
-        yield f"{whole(count)} in {name} × {exact(round(bits, 6))} bits ÷ 8{scales} = {whole(stored[name])} bytes"
+        scales = "" if bits == int(bits) else " with its scales"
+        yield f"{name}{scales}: {whole(count)} × {exact(round(bits, 6))} bits ÷ 8 = {whole(stored[name])} bytes"
     total = weights_bytes_model(model)
     source = " (read from the file headers)" if model.exact_weight_bytes is not None else ""
     yield f"weights{source} = {whole(total)} bytes = {gib(total)}"
@@ -209,11 +209,11 @@ def capacity_lines(estimate: Estimate) -> Iterator[str]:
     blocks = -(-context // block)
     sequence = f"one sequence of {whole(context)} tokens"
     if blocks * block * per_token == memory.sequence_bytes:
-        yield f"{sequence} takes ⌈{whole(context)} ÷ {block}⌉ = {whole(blocks)} blocks of {block} tokens"
+        yield f"{sequence}: ⌈{whole(context)} ÷ {block}⌉ = {whole(blocks)} blocks of {block} tokens"
         numbers = f"{whole(blocks)} × {block} tokens × {whole(per_token)} bytes"
-        yield f"{sequence} reserves {numbers} = {_bytes(memory.sequence_bytes)}"
+        yield f"{sequence}: {numbers} = {_bytes(memory.sequence_bytes)}"
     else:
-        yield f"{sequence} reserves {_bytes(memory.sequence_bytes)} (windows, states and the engine's pages counted)"
+        yield f"{sequence}: {_bytes(memory.sequence_bytes)} (windows, states and the engine's pages counted)"
     pool = memory.kv_pool_bytes
     if memory.sequence_bytes > 0:
         ratio = pool / memory.sequence_bytes

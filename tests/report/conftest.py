@@ -187,6 +187,4 @@ def too_big(estimate: Estimate) -> Estimate:
         short_by_bytes=3 * 2**30,
         suggestions=("--tensor-parallel-size 2", "--dtype fp8"),
     )
-    return replace(
-        estimate, memory=memory, capacity=capacity, latency=None, throughput=None, breakdown=(), warnings=()
-    )
+    return replace(estimate, memory=memory, capacity=capacity, latency=None, throughput=None, breakdown=(), warnings=())

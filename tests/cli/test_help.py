@@ -1,0 +1,57 @@
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from kvplan.cli.main import COMMANDS
+
+PAGES = [
+    (),
+    ("estimate",),
+    *[(group, *command) for group in ("models", "gpus", "engines") for command in ((), ("list",), ("show",))],
+]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=" ".join)
+def test_every_page_has_a_line_and_examples(page, invoke):
+    result = invoke(*page, "--help")
+    assert result.exit_code == 0
+    assert result.stdout.startswith(f"Usage: {' '.join(('kvplan', *page))}") or "Usage:" in result.stdout
+    if len(page) != 1 or page == ("estimate",):
+        assert "Examples:" in result.stdout
+
+
+@pytest.mark.parametrize("page", [(), ("models",)], ids=str)
+def test_a_bare_group_shows_its_help(page, invoke):
+    result = invoke(*page)
+    assert result.exit_code == 0
+    assert "Commands:" in result.stdout
+
+
+def test_commands_are_listed_without_being_loaded(invoke):
+    result = invoke("--help")
+    for name, command in COMMANDS.items():
+        assert re.search(rf"^  {name} +{re.escape(command.help)[:20]}", result.stdout, re.MULTILINE)
+
+
+def test_options_stand_in_panels_with_units_and_defaults(invoke):
+    text = " ".join(invoke("estimate", "--help").stdout.split())
+    for words in (
+        "What is deployed:",
+        "Layout over GPUs:",
+        "Workload:",
+        "Engine settings:",
+        "Output:",
+        "Prompt length [tokens]. [default: 1024",
+        "--context, --max-model-len",
+        "--kv-dtype, --kv-cache-dtype",
+        "[default: (input + output)",
+        "[0 to 1]",
+    ):
+        assert words in text
+
+
+def test_version(invoke):
+    result = invoke("--version")
+    assert re.fullmatch(r"kvplan \d+\.\d+\.\d+\S*\n", result.stdout)

@@ -1,0 +1,75 @@
+from __future__ import annotations
+
+import csv
+import io
+import json
+
+import pytest
+
+from kvplan.specs.registry import ids
+
+MODEL_KEYS = {
+    *("schema", "id", "architecture", "params_total", "params_active", "params_embedding", "weights_bytes", "layers"),
+    *("kv_elements_per_token", "kv_elements_per_token_full", "kv_window_layers", "state_elements_per_sequence"),
+    *("cross_kv_elements_per_source_token", "dtype", "kv_dtype_default", "max_context", "warnings"),
+}
+
+
+def ask(invoke, *args):
+    result = invoke(*args)
+    assert result.exit_code == 0, result.output
+    return result.stdout
+
+
+def test_models_show_is_the_contract(invoke):
+    data = json.loads(ask(invoke, "models", "show", "llama-3-8b", "--json"))
+    assert set(data) >= MODEL_KEYS
+    assert data["schema"] == "kvplan.model/1"
+    assert data["params_total"] == 8_030_261_248
+    assert data["kv_elements_per_token"] == 65_536
+
+
+def test_models_show_names_layers(invoke):
+    text = ask(invoke, "models", "show", "llama-3-8b")
+    assert "8,030,261,248" in text
+    assert "0–31" in text
+    assert "32 query heads on 8 KV heads of 128" in text
+
+
+@pytest.mark.parametrize(("group", "kind"), [("models", "model"), ("gpus", "gpu"), ("engines", "engine")])
+def test_lists_name_every_bundled_spec(group, kind, invoke):
+    data = json.loads(ask(invoke, group, "list", "--json"))
+    assert len(data) == len(ids(kind)) > 0
+    text = ask(invoke, group, "list")
+    assert len(text.splitlines()) == len(data) + 1
+    rows = list(csv.DictReader(io.StringIO(ask(invoke, group, "list", "--format", "csv"))))
+    assert [row["id"] for row in rows] == [item["id"] for item in data]
+
+
+def test_lists_are_filtered(invoke):
+    data = json.loads(ask(invoke, "gpus", "list", "h100", "--json"))
+    assert data
+    assert all("h100" in item["id"] for item in data)
+    assert json.loads(ask(invoke, "gpus", "list", "no-such-card", "--json")) == []
+
+
+def test_gpus_show(invoke):
+    text = ask(invoke, "gpus", "show", "a100-80g")
+    assert text.startswith("a100-80g-sxm: ")
+    assert "2,039 GB/s" in text
+    data = json.loads(ask(invoke, "gpus", "show", "a100-80g", "--json"))
+    assert data["schema"] == "kvplan.gpu/1"
+    assert data["memory_bandwidth_bytes_per_s"] == pytest.approx(2.039e12)
+
+
+def test_engines_show(invoke):
+    assert ask(invoke, "engines", "show", "vllm").startswith("vllm")
+    assert json.loads(ask(invoke, "engines", "show", "ideal", "--json"))["id"] == "ideal"
+
+
+@pytest.mark.parametrize(("group", "name"), [("models", "lama-3-8b"), ("gpus", "a100-80"), ("engines", "vlm")])
+def test_unknown_names_get_the_nearest(group, name, invoke):
+    result = invoke(group, "show", name)
+    assert result.exit_code == 2
+    assert result.stdout == ""
+    assert "did you mean" in result.stderr

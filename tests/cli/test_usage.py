@@ -1,0 +1,90 @@
+"""Bad values: one message, its exit code, nothing on stdout."""
+
+from __future__ import annotations
+
+import pytest
+
+BASE = ("estimate", "--model", "llama-3-8b", "--gpu", "a100-80g")
+
+
+@pytest.mark.parametrize(
+    ("args", "words"),
+    [
+        (("estimat",), "did you mean estimate?"),
+        (("nonsense",), "commands: estimate, models"),
+        (("models", "lst"), "did you mean list?"),
+        (("estimate", "--modle", "x"), "--model"),
+        (("estimate", "--model", "llama-3-8b"), "Missing option '--gpu'"),
+        ((*BASE, "--tp", "two"), "'two' is not a whole number"),
+        ((*BASE, "--tp", "0"), "0 is not in the range x>=1"),
+        ((*BASE, "--concurrency", "-3"), "-3 is not in the range"),
+        ((*BASE, "--input-tokens", "1.5"), "not a whole number"),
+        ((*BASE, "--prefix-hit-rate", "nan"), "not a finite number"),
+        ((*BASE, "--gpu-memory-utilization", "inf"), "not a finite number"),
+        ((*BASE, "--format", "xml"), "'xml' is not one of"),
+        ((*BASE, "--json", "--format", "csv"), "two forms"),
+        ((*BASE, "surplus"), "surplus"),
+    ],
+)
+def test_usage_errors(args, words, invoke):
+    result = invoke(*args)
+    assert result.exit_code == 2, result.output
+    assert result.stdout == ""
+    assert words in result.stderr
+    assert len(result.stderr.splitlines()) <= 3
+
+
+@pytest.mark.parametrize(
+    ("args", "words"),
+    [
+        (("--model", "lama-3-8b"), "llama-3-8b"),
+        (("--gpu", "a100-80"), "a100-80g"),
+        (("--engine", "vlm"), "vllm"),
+        (("--tp", "3"), "does not divide the 32 attention heads"),
+        (("--gpu-count", "3"), "gpu_count: 3 is not tp × pp × dp"),
+        (("--context", "100000"), "--allow-context-overflow"),
+        (("--gpu-memory-utilization", "1.5"), "gpu_memory_utilization"),
+        (("--gpu-memory-utilization", "-1"), "gpu_memory_utilization"),
+        (("--dtype", "fp7"), "dtype"),
+        (("--kv-dtype", "fp7"), "kv_dtype"),
+        (("--gpu-memory-gib", "0"), "gpu_memory_gib"),
+    ],
+)
+def test_values_that_make_no_sense(args, words, invoke):
+    result = invoke(*BASE, *args)
+    assert result.exit_code == 2, result.output
+    assert result.stdout == ""
+    assert words in result.stderr
+    assert len(result.stderr.splitlines()) <= 3
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("config.json", "{broken"),
+        ("config.json", '{"model_type": "no-such-model"}'),
+        ("config.json", '{"model_type": "llama"}'),
+        ("card.yaml", "id: [unclosed"),
+        ("card.yaml", "id: mine\nid: twice\n"),
+    ],
+)
+def test_broken_files(name, text, invoke, tmp_path):
+    path = tmp_path / name
+    path.write_text(text, encoding="utf-8")
+    option = "--model" if name.endswith("json") else "--gpu"
+    result = invoke(*BASE, option, path)
+    assert result.exit_code == 4, result.output
+    assert result.stdout == ""
+    assert name in result.stderr
+
+
+def test_output_into_a_folder(invoke, tmp_path):
+    result = invoke(*BASE, "-o", tmp_path)
+    assert result.exit_code == 2
+    assert "is a folder" in result.stderr
+
+
+def test_escape_sequences_in_names_are_written_out(invoke):
+    result = invoke("estimate", "--model", "x\x1b[31m", "--gpu", "a100-80g")
+    assert "\x1b" not in result.stderr
+    assert result.exit_code == 2
