@@ -22,7 +22,7 @@ from kvplan.core.model import (
 )
 from kvplan.report.text import exact, whole
 
-_MAX_RANGES = 4
+_MAX_RANGES = 3
 
 
 def mixer_words(mixer: Mixer) -> str:

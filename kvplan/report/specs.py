@@ -10,8 +10,9 @@ from kvplan.core.cache import elements_per_token, state_elements
 from kvplan.core.engine import Engine
 from kvplan.core.hardware import Gpu
 from kvplan.core.model import Model
+from kvplan.core.precision import display_dtype
 from kvplan.core.summary import model_summary
-from kvplan.core.units import GB, TERA
+from kvplan.core.units import GB, GIB, TERA
 from kvplan.report.blocks import Block, Bullets, Line, Table, flat, plain_data
 from kvplan.report.layers import feed_forward_words, group_parameters, layer_numbers, mixer_words
 from kvplan.report.text import billions, exact, gib, significant, whole
@@ -45,14 +46,18 @@ def _model_blocks(model: Model, summary: Mapping[str, Any]) -> Iterator[Block]:
         rows.append(("  active per token", whole(summary["params_active"]), billions(summary["params_active"])))
     rows += [
         ("  of these embeddings", whole(summary["params_embedding"]), billions(summary["params_embedding"])),
-        ("weights", f"{whole(summary['weights_bytes'])} bytes", f"{gib(summary['weights_bytes'])}, {summary['dtype']}"),
+        (
+            "weights",
+            f"{whole(summary['weights_bytes'])} bytes",
+            f"{gib(summary['weights_bytes'])}, {display_dtype(model)}",
+        ),
         ("layers", whole(summary["layers"]), f"hidden size {whole(model.hidden_size)}"),
         ("KV cache per token", f"{exact(summary['kv_elements_per_token'])} elements", "while every window is open"),
     ]
     if summary["kv_window_layers"]:
         rows.append(
             (
-                "  on layers without a window",
+                "  without a window",
                 f"{exact(summary['kv_elements_per_token_full'])} elements",
                 f"{summary['kv_window_layers']} layers have one",
             )
@@ -96,8 +101,14 @@ def _layer_table(model: Model) -> Table:
         words = " + ".join(mixer_words(mixer) for mixer in group.layer.mixers)
         one = whole(group_parameters(group))
         rows.append(("encoder", whole(group.count), one, "0", f"{words}; feed-forward {feed_forward_words(group)}"))
-    columns = ("layers", "count", "parameters each", "cache elements/token", "what each is")
-    return Table(title="Layers", columns=columns, rows=tuple(rows), left=1, open_end=True)
+    columns = ("layers", "count", "parameters", "cache/token", "what each is")
+    return Table(
+        title="Layers (each: parameters, cache elements that one token adds)",
+        columns=columns,
+        rows=tuple(rows),
+        left=1,
+        open_end=True,
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -118,15 +129,15 @@ class ModelListReport:
         """A table."""
         rows = tuple(
             (
-                item["id"],
+                model.id,
                 billions(item["params_total"]),
                 billions(item["params_active"]) if item["params_active"] != item["params_total"] else "",
                 gib(item["weights_bytes"]),
-                item["dtype"],
+                display_dtype(model),
                 exact(item["kv_elements_per_token"]),
                 whole(item["max_context"]) if item["max_context"] else "",
             )
-            for item in self.data()
+            for model, item in zip(self.models, self.data(), strict=True)
         )
         columns = ("model", "parameters", "active", "weights", "format", "KV elements/token", "context")
         return (Table(title="", columns=columns, rows=rows),)
@@ -214,17 +225,18 @@ class GpuListReport:
         rows = tuple(
             (
                 gpu.id,
-                gib(gpu.framework_memory_bytes),
+                f"{gpu.framework_memory_bytes / GIB:,.1f}",
                 significant(gpu.memory_bandwidth_bytes_per_s / GB, 4),
                 _peak(gpu, "bf16") or _peak(gpu, "fp16"),
                 _peak(gpu, "fp8"),
                 _peak(gpu, "int8"),
-                gpu.link_name or "",
+                significant(gpu.link_bytes_per_s / GB) if gpu.link_bytes_per_s else "",
             )
             for gpu in self.gpus
         )
-        columns = ("GPU", "memory", "GB/s", "16-bit TFLOP/s", "fp8", "int8", "link")
-        return (Table(title="", columns=columns, rows=rows, left=1, open_end=True),)
+        columns = ("GPU", "GiB", "GB/s", "bf16", "fp8", "int8", "link")
+        units = "Memory as frameworks report it; dense TFLOP/s in bf16 (else fp16), fp8, int8; link GB/s per direction."
+        return (Table(title="", columns=columns, rows=rows), Line(text=units, tone="quiet"))
 
 
 def _peak(gpu: Gpu, name: str) -> str:

@@ -41,7 +41,9 @@ def test_lists_name_every_bundled_spec(group, kind, invoke):
     data = json.loads(ask(invoke, group, "list", "--json"))
     assert len(data) == len(ids(kind)) > 0
     text = ask(invoke, group, "list")
-    assert len(text.splitlines()) == len(data) + 1
+    assert [line.split()[0].split("@")[0] for line in text.splitlines()[1 : len(data) + 1]] == [
+        item["id"] for item in data
+    ]
     rows = list(csv.DictReader(io.StringIO(ask(invoke, group, "list", "--format", "csv"))))
     assert [row["id"] for row in rows] == [item["id"] for item in data]
 
