@@ -1,0 +1,56 @@
+"""One kind of start-up line, and the pieces that its patterns are written with."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Final, Literal
+
+Unit = Literal["GiB", "tokens", "x", "blocks", "text", "count", "fraction", "tokens/block"]
+Keep = Literal["first", "last", "max", "min", "sum"]
+
+NUM: Final = r"(-?[0-9]{1,12}(?:\.[0-9]{1,9})?)"
+INT: Final = r"([0-9][0-9,]{0,19})"
+GAP: Final = r"[^\n]{0,300}?"
+
+
+@dataclass(frozen=True, slots=True)
+class Pattern:
+    """One kind of line.
+
+    Attributes:
+        engine: Engine that writes it; empty for all.
+        needle: Text that such a line has.
+        regex: What to look for in it.
+        names: Name of each group: a figure, or a fact of the deployment.
+        unit: Unit that the figures are brought to.
+        keep: Which of several is kept: ranks repeat their lines, and a retry writes new ones.
+        factor: From the log's unit to `unit`.
+    """
+
+    engine: str
+    needle: str
+    regex: re.Pattern[str]
+    names: tuple[str, ...]
+    unit: Unit
+    keep: Keep = "last"
+    factor: float = 1.0
+
+
+def pattern(
+    engine: str, needle: str, regex: str, *names: str, unit: Unit, keep: Keep = "last", factor: float = 1.0
+) -> Pattern:
+    """A kind of line, its groups named in order."""
+    return Pattern(engine, needle, re.compile(regex), names, unit, keep, factor)
+
+
+def argument(engine: str, key: str, name: str, value: str, unit: Unit) -> Pattern:
+    """A setting in a printed configuration: `key=value`, `'key': value` or `--key value`, with dashes or underscores."""
+    spelling = key.replace("_", "[-_]")
+    found = rf"""(?:^|[\s(,{{'"]|--){spelling}['"]?(?:\s{{0,2}}[=:]\s{{0,2}}|\s)['"]?({value})(?=['",\s)}}\]]|$)"""
+    return pattern(engine, key, found, name, unit=unit)
+
+
+NAME: Final = r"[^'\",\s(){}]{1,200}"
+ONE_INT: Final = r"[0-9]{1,12}"
+ONE_NUM: Final = r"[0-9]{0,4}\.?[0-9]{1,9}"

@@ -1,0 +1,180 @@
+"""Measurement records from a file: CSV or JSONL rows, single requests, or a benchmark's result file.
+
+Reading is strict and bounded. All problems of a file are told in one run as `file:line: column: rule`; columns that
+kvplan doesn't know are ignored.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from typing import Any, Final
+
+from kvplan.calibration.benchmarks import benchmark_cells
+from kvplan.calibration.columns import MEASURED, SCENARIO, cell_text, read_cells
+from kvplan.calibration.record import Record
+from kvplan.calibration.requests import gather, is_request
+from kvplan.calibration.sources import Problems, Source, csv_rows, is_json, json_objects, read_source
+
+__all__ = ["Record", "Records", "read_records", "records_from_rows"]
+
+_HINT: Final = "columns: id, model, gpu, engine, …; docs/validation.md lists them"
+_FILE_SUFFIXES: Final = (".json", ".yaml", ".yml", ".gguf")
+_INSIDE: Final = "must be a name, or a path inside the folder of this file"
+
+Row = tuple[int, Mapping[str, str], tuple[str, ...]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Records:
+    """What a file holds.
+
+    Attributes:
+        path: The file as the user named it.
+        records: Its measurements.
+        requests: Single requests that were answered and gathered, 0 where the file has none.
+        failed_requests: Single requests that failed, which no figure counts.
+    """
+
+    path: str
+    records: tuple[Record, ...]
+    requests: int = 0
+    failed_requests: int = 0
+
+
+def read_records(path: str | Path, *, defaults: Mapping[str, object] | None = None) -> Records:
+    """Read a file of measurement records.
+
+    Args:
+        path: CSV, JSONL or JSON; `-` is standard input.
+        defaults: Column → value for cells that are missing or empty (`gpu` of a benchmark file).
+
+    Returns:
+        Its records.
+
+    Raises:
+        UsageError: It can't be opened.
+        SpecError: Something in it breaks a rule; the message names every line.
+    """
+    source = read_source(path)
+    problems = Problems(path=source.path)
+    given = {name: cell_text(value) for name, value in (defaults or {}).items() if value is not None}
+    requests = failed = 0
+    if is_json(source):
+        rows, requests, failed = _json_rows(source, problems)
+    else:
+        found = list(csv_rows(source, problems))
+        singles = [row for row in found if is_request(row[1])]
+        if singles and len(singles) == len(found):
+            rows, requests, failed = _request_rows(singles, problems)
+        else:
+            rows = [(line, cells, ()) for line, cells in found]
+    records = tuple(_records(rows, given, source.folder, problems))
+    if not records and not problems.lines:
+        problems.add(1, "", f"no row was answered; {failed:,} requests failed" if failed else "no rows")
+    problems.raise_if_any(hint=_HINT)
+    return Records(path=source.path, records=records, requests=requests, failed_requests=failed)
+
+
+def records_from_rows(rows: Iterable[Mapping[str, object]], *, folder: str | Path = ".") -> Records:
+    """Records from mappings in memory (a data frame's `to_dict("records")`), under the same rules.
+
+    >>> records_from_rows([{"model": "llama-3-8b", "gpu": "l4", "tpot_ms": 60.0}]).records[0].measured
+    {'tpot_ms': 60.0}
+    """
+    problems = Problems(path="rows")
+    read: list[Row] = []
+    for number, row in enumerate(rows, start=1):
+        cells = {str(name).casefold(): cell_text(_missing(value)) for name, value in row.items()}
+        read.append((number, cells, ()))
+    records = tuple(_records(read, {}, Path(folder), problems))
+    problems.raise_if_any(hint=_HINT)
+    return Records(path="rows", records=records)
+
+
+def _missing(value: object) -> object:
+    """None for NaN, which data frames write into empty cells."""
+    return None if isinstance(value, float) and value != value else value  # noqa: PLR0124 - NaN differs from itself
+
+
+def _json_rows(source: Source, problems: Problems) -> tuple[list[Row], int, int]:
+    rows: list[Row] = []
+    singles: list[tuple[int, Mapping[str, Any]]] = []
+    for line, fields in json_objects(source, problems):
+        benchmark = benchmark_cells(fields)
+        if benchmark is not None:
+            cells, notes = benchmark
+            rows.append((line, cells, notes))
+        elif is_request(fields):
+            singles.append((line, {name: fields.get(name) for name in fields}))
+        else:
+            rows.append((line, {name.casefold(): cell_text(value) for name, value in fields.items()}, ()))
+    gathered, requests, failed = _request_rows(singles, problems)
+    return [*rows, *gathered], requests, failed
+
+
+def _request_rows(singles: list[tuple[int, Any]], problems: Problems) -> tuple[list[Row], int, int]:
+    rows: list[Row] = []
+    requests = failed = 0
+    for group in gather(singles, problems):
+        requests += group.requests
+        failed += group.failed
+        if group.requests:
+            rows.append((group.line, group.cells, group.notes))
+    return rows, requests, failed
+
+
+def _records(rows: Iterable[Row], defaults: Mapping[str, str], folder: Path, problems: Problems) -> Iterator[Record]:
+    for line, cells, notes in rows:
+        broken: list[tuple[str, str]] = []
+        filled = {**cells, **{name: value for name, value in defaults.items() if not cells.get(name)}}
+        values = read_cells(filled, broken)
+        for name in ("model", "gpu"):
+            if name not in values and all(column != name for column, _ in broken):
+                broken.append((name, "is missing; give the column or the option of that name"))
+        path: Path | None = None
+        if "model" in values:
+            path, rule = model_path(values["model"], folder)
+            if rule:
+                broken.append(("model", rule))
+        broken.extend((name, _INSIDE) for name in ("gpu", "engine") if _leaves(values.get(name, "")))
+        if broken:
+            for column, rule in broken:
+                problems.add(line, column, rule)
+            continue
+        yield Record(
+            line=line,
+            model_path=path,
+            measured={name: float(values[name]) for name in MEASURED if name in values},
+            notes=notes,
+            **{"id": f"row-{line}", **{name: value for name, value in values.items() if name in SCENARIO}},
+        )
+
+
+def model_path(model: str, folder: Path) -> tuple[Path | None, str | None]:
+    """The file that a row's model means, None for a name; and the rule that it breaks, or None.
+
+    A path is relative to the file that names it and stays below that file's folder: a table of measurements from a
+    stranger reads nothing else.
+    """
+    if _leaves(model):
+        return None, _INSIDE
+    path = folder / model
+    try:
+        exists = path.exists()
+    except (OSError, ValueError):
+        return None, "is no name and no path"
+    if exists and ("/" in model or path.is_file()):
+        return path, None
+    return (path, None) if model.endswith(_FILE_SUFFIXES) else (None, None)
+
+
+def _leaves(reference: str) -> bool:
+    """True for a path that is absolute, climbs, or uses another system's separators."""
+    return (
+        reference.startswith(("/", "~"))
+        or "\\" in reference
+        or ".." in PurePosixPath(reference).parts
+        or (len(reference) > 1 and reference[1] == ":")
+    )
