@@ -59,6 +59,8 @@ def deepseek_v4(config: Config) -> Blueprint:
     hidden, vocab_size = config.integer("hidden_size"), config.integer("vocab_size")
     count = config.integer("num_hidden_layers")
     mtp = config.integer("num_nextn_predict_layers", default=1, minimum=0, maximum=100)
+    if config.integer("n_shared_experts") != 1:
+        raise config.error("n_shared_experts", "must be 1: how several are stored is not understood")
     mixture = read_moe(config)
     hashed = _hash_layers(config, count)
     streams = config.integer("hc_mult", maximum=1000)

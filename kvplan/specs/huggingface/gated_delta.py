@@ -199,6 +199,7 @@ def olmo_hybrid(config: Config) -> Blueprint:
     )
     sizes = _read_delta_net(config, hidden)
     config.ignore("linear_allow_neg_eigval", "linear_use_gate", "fla_hybrid_attention_indices")
+    config.ignore("linear_a_log_min", "linear_a_log_max", "linear_dt_min", "linear_dt_max", "linear_dt_init_floor")
     key, value = sizes.key_width, sizes.value_width
     widths = {"q_proj": key, "k_proj": key, "v_proj": value, "a_proj": sizes.num_value_heads}
     widths |= {"b_proj": sizes.num_value_heads, "g_proj": value}

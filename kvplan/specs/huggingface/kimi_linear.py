@@ -50,6 +50,8 @@ def kimi_linear(config: Config) -> Blueprint:
     delta = kimi_delta_attention(
         hidden_size=hidden, num_heads=heads, head_dim=width, kernel=kernel, name=_NAME, gates=gates
     )
+    if stated is not None:
+        config.ignore("linear_num_heads", "linear_head_dim", "linear_conv_kernel_dim")
     config.ignore("mla_use_nope", "use_grouped_topk", "moe_router_activation_func", "moe_renormalize")
     attention = latent_attention(latent, bias=config.boolean("attention_bias", default=False))
     return _hybrid(config, latent, delta, attention, _kimi_kinds(config, stated, count))
@@ -88,7 +90,9 @@ def bailing_hybrid(config: Config) -> Blueprint:
     latent = read_latent(config)
     hidden, heads = latent.hidden_size, latent.num_attention_heads
     count = config.integer("num_hidden_layers")
-    width = config.integer("head_dim", default=128)
+    if config.integer("linear_num_heads", default=heads) != heads:
+        raise config.error("linear_num_heads", f"must equal num_attention_heads {heads}")
+    width = config.optional_integer("linear_head_dim") or config.integer("head_dim", default=128)
     gates = (
         *project(f"{_NAME}.f_proj", heads * width, hidden),
         *project(f"{_NAME}.g_proj", heads * width, hidden),
@@ -97,11 +101,11 @@ def bailing_hybrid(config: Config) -> Blueprint:
         hidden_size=hidden,
         num_heads=heads,
         head_dim=width,
-        kernel=config.integer("short_conv_kernel_size", default=4),
+        kernel=config.integer("short_conv_kernel_size", "linear_conv_kernel_dim", default=4),
         name=_NAME,
         gates=gates,
     )
-    config.ignore("kda_safe_gate", "kda_lower_bound", "moe_renormalize")
+    config.ignore("kda_safe_gate", "kda_lower_bound", "moe_renormalize", "mtp_loss_scaling_factor")
     group = config.integer("layer_group_size")
     kinds = config.strings("layer_types", length=count)
     if kinds is None:
@@ -139,6 +143,10 @@ def _hybrid(
         for kind, is_sparse in zip(kinds, sparse, strict=True)
     )
     vocab_size = config.integer("vocab_size")
+    if config.boolean("tie_word_embeddings", default=False):
+        config.warnings.append(
+            f"tie_word_embeddings: transformers does not tie the head of {config.model_type}: counted"
+        )
     mtp = config.integer("num_nextn_predict_layers", "num_mtp_layers", default=mtp, minimum=0, maximum=100)
     mtp_layer = Layer(mixers=(attention,), feed_forward=mixture or dense, tensors=around)
     return Blueprint(
@@ -149,7 +157,7 @@ def _hybrid(
         tensors=(
             *blocks.embedding(vocab_size, hidden),
             *norm("model.norm", hidden),
-            *blocks.lm_head(vocab_size, hidden, tied=config.boolean("tie_word_embeddings", default=False)),
+            *blocks.lm_head(vocab_size, hidden, tied=False),
         ),
         mtp_layers=(mtp_layer,) * mtp,
         mtp_tensors=mtp_tensors(hidden, vocab_size) if mtp else (),

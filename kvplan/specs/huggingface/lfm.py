@@ -18,10 +18,14 @@ _LFM3_PATTERN: Final = (_SLIDING, _CONV, _FULL, _CONV)
 
 
 def lfm2(config: Config) -> Blueprint:
-    """LFM2. The feed-forward's width is two thirds of what is stated, rounded up, unless told otherwise."""
+    """LFM2. The feed-forward's width is two thirds of what is stated, rounded up, unless told otherwise.
+
+    Liquid's own spellings (`block_ff_dim`, `tie_embedding`) win over the common ones, as in transformers.
+    """
     dims = blocks.read_dimensions(config)
     hidden = dims.hidden_size
-    width = config.integer("block_ff_dim", "intermediate_size")
+    width = config.optional_integer("block_ff_dim") or config.integer("intermediate_size")
+    config.ignore("intermediate_size")
     if config.boolean("block_auto_adjust_ff_dim", default=True):
         width = int(2 * width / 3)
         factor = config.optional_number("block_ffn_dim_multiplier", maximum=1000)
@@ -156,7 +160,7 @@ def lfm3(config: Config) -> Blueprint:
 
 
 def _finish(config: Config, dims: blocks.Dimensions, layers: tuple[Layer, ...], *, buffers: int = 0) -> Blueprint:
-    tied = config.boolean("tie_embedding", "tie_word_embeddings", default=True)
+    tied = config.boolean("tie_embedding", default=config.boolean("tie_word_embeddings", default=True))
     return Blueprint(
         hidden_size=dims.hidden_size,
         vocab_size=dims.vocab_size,

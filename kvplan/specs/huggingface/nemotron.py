@@ -41,6 +41,8 @@ def nemotron_h(config: Config) -> Blueprint:
     mtp_layers = _mtp_layers(config, hidden) if mtp else ()
     config.ignore("mtp_hybrid_override_pattern", "mtp_layers_block_type")
     _ignore_unused(config, kinds)
+    if config.boolean("tie_word_embeddings", default=False):
+        config.warnings.append("tie_word_embeddings: no implementation of nemotron_h ties the head: it is counted")
     mixtures = sum(kind == "moe" for kind in kinds)
     return Blueprint(
         hidden_size=hidden,
@@ -51,7 +53,7 @@ def nemotron_h(config: Config) -> Blueprint:
         tensors=(
             *blocks.embedding(vocab_size, hidden, name="backbone.embeddings"),
             *norm("backbone.norm_f", hidden),
-            *blocks.lm_head(vocab_size, hidden, tied=config.boolean("tie_word_embeddings", default=False)),
+            *blocks.lm_head(vocab_size, hidden, tied=False),
         ),
         mtp_layers=mtp_layers * mtp,
         mtp_tensors=_mtp_tensors(hidden) if mtp else (),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, Final
 
@@ -132,6 +133,7 @@ def _attentions(config: Config, dims: blocks.Dimensions, kinds: tuple[str, ...])
     if _SLIDING in kinds and window is None:
         raise config.error("sliding_window", "is missing, but some layers are windowed")
     sliding = replace(dims, num_attention_heads=heads or dims.num_attention_heads)
+    _check_per_layer(config, {"full_attention": dims, _SLIDING: sliding}, kinds)
 
     def build(sizes: blocks.Dimensions, window: int | None) -> Attention:
         gate = linear(
@@ -143,6 +145,18 @@ def _attentions(config: Config, dims: blocks.Dimensions, kinds: tuple[str, ...])
         return blocks.gqa(sizes, qkv_bias=bias, o_bias=bias, window=window, extra=(*blocks.qk_norm(sizes), *gate))
 
     return {"full_attention": build(dims, None), _SLIDING: build(sliding, window)}
+
+
+def _check_per_layer(config: Config, sizes: Mapping[str, blocks.Dimensions], kinds: tuple[str, ...]) -> None:
+    """Refuse `per_layer_config` (as transformers saves it) where it says more than the heads of windowed layers."""
+    stated = config.optional_nested("per_layer_config")
+    for name in stated.data if stated is not None else ():
+        layer = stated.nested(name) if stated is not None else config
+        if not name.isdigit() or int(name) >= len(kinds):
+            raise config.error("per_layer_config", f"{name!r} is no layer")
+        expected = sizes[kinds[int(name)]].num_attention_heads
+        if layer.integer("num_attention_heads", default=expected) != expected:
+            raise layer.error("num_attention_heads", f"must be {expected}, as on the other layers of its kind")
 
 
 def _mixture(config: Config, hidden: int) -> MixtureOfExperts:
@@ -166,4 +180,8 @@ def _ignore_numbers(config: Config) -> None:
         "use_moe_router_bias", "moe_router_scaling_factor", "moe_router_activation", "use_moe", "moe_every_n_layer"
     )
     config.ignore("norm_expert_weight", "need_fp32_gate", "mtp_layer_types", "mtp_mlp_layer_types", "zero_centered")
-    config.ignore("attention_dropout", "max_seq_len", "sink", "att_impl_type", "use_mfa")
+    if config.boolean("mlp_bias", default=False):
+        raise config.error("mlp_bias", f"true is not understood for {config.model_type}")
+    if config.raw("gating") not in (None, True, "per-head"):
+        raise config.error("gating", "must be per-head")
+    config.ignore("use_bidirectional_attention", "attention_dropout", "max_seq_len", "sink", "att_impl_type", "use_mfa")
