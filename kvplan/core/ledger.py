@@ -1,0 +1,257 @@
+"""The account of one GPU: total, budget, weights, activation, runtime, graphs, and the pool that remains."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from kvplan.core.blocks import Pool
+from kvplan.core.cached_layers import CachedLayer, cached_layers
+from kvplan.core.engine import Engine, Settings
+from kvplan.core.hardware import Gpu
+from kvplan.core.layout import Layout
+from kvplan.core.memory_rules import Budget, MemoryRules
+from kvplan.core.model import LatentAttention, Model, TensorClass
+from kvplan.core.paging import PoolRequest, lay_out
+from kvplan.core.parameters import tensor_bytes, weights_bytes_per_rank
+from kvplan.core.reservations import (
+    Amount,
+    Limits,
+    activation,
+    computed_fraction,
+    gib_text,
+    graphs,
+    limits_for,
+    runtime,
+    weights_extra,
+)
+from kvplan.core.results import LedgerLine
+from kvplan.core.units import ceil_div
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Account:
+    """Where the memory of one GPU goes, before anyone asks what fits.
+
+    Attributes:
+        gpu_bytes, usable_bytes: The card's total and the engine's budget [byte].
+        fraction: The fraction that was used.
+        weights, activation, runtime, graph: Inside the budget; they and the pool and `unused` sum to it.
+        graph_outside: Graphs on top of the budget [byte].
+        room_bytes: What is left for caches; negative where the rest does not fit [byte].
+        kv_pool_bytes, unused_bytes: Blocks handed out, and what remains (negative where it doesn't fit) [byte].
+        layers: Caching layers of the rank.
+        pool: The pool.
+        limits: Resolved limits.
+        lines: The ledger in the order of a start-up log.
+    """
+
+    gpu_bytes: int
+    usable_bytes: int
+    fraction: float
+    weights: Amount
+    activation: Amount
+    runtime: Amount
+    graph: Amount
+    graph_outside: Amount
+    room_bytes: int
+    kv_pool_bytes: int
+    unused_bytes: int
+    layers: tuple[CachedLayer, ...]
+    pool: Pool
+    limits: Limits
+    lines: tuple[LedgerLine, ...]
+
+    @property
+    def fixed_bytes(self) -> int:
+        """Everything inside the budget but the pool [byte]."""
+        return self.weights.bytes + self.activation.bytes + self.runtime.bytes + self.graph.bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Question:
+    """One instance to account for; `account` is a pure function of it, so that reverse questions vary one field.
+
+    Attributes:
+        model, gpu, engine, layout, settings: The deployment.
+        kv_dtype: Cache format, resolved.
+        context: Longest sequence planned for [token].
+        concurrency: Sequences in flight over the whole deployment.
+    """
+
+    model: Model
+    gpu: Gpu
+    engine: Engine
+    layout: Layout
+    settings: Settings
+    kv_dtype: str
+    context: int
+    concurrency: int
+
+    @property
+    def per_replica(self) -> int:
+        """Sequences that one data-parallel rank has in flight."""
+        return ceil_div(self.concurrency, self.layout.dp)
+
+
+def account(question: Question) -> Account:
+    """The ledger and pool of one instance."""
+    model, gpu, layout, settings = question.model, question.gpu, question.layout, question.settings
+    rules = question.engine.memory
+    total = settings.gpu_memory_bytes or gpu.framework_memory_bytes
+    limits = limits_for(rules, gpu, settings, total_bytes=total, context=question.context)
+    if rules.budget is Budget.UP_FRONT and settings.max_num_seqs is None:
+        limits = replace(limits, max_num_seqs=question.per_replica)
+    fraction = settings.gpu_memory_utilization or rules.utilization
+    if fraction is None:
+        fraction = computed_fraction(rules, model, layout, limits, total_bytes=total)
+    skipped = 0 if gpu.unified_memory else _layers_on_cpu(model, settings)
+    weights = _weights(rules, question, skipped=skipped)
+    peak, around = activation(rules, model, layout, limits), runtime(rules, gpu, layout)
+    captured = graphs(rules, model, layout, limits, eager=settings.enforce_eager)
+    inside = captured if rules.graph_inside else Amount(0, "")
+    usable, formula, charged = total, f"all of {gib_text(total)}", (weights, peak, around, inside)
+    headroom = 0
+    match rules.budget:
+        case Budget.TOTAL:
+            usable, formula = int(total * fraction), f"{gib_text(total)} × {fraction:g}"
+        case Budget.FREE_BEFORE:
+            before = total - around.bytes
+            usable, formula = int(before * fraction), f"({gib_text(total)} − {around.formula}) × {fraction:g}"
+            charged = (weights, Amount(0, "from the headroom"), Amount(0, "before the fraction"), Amount(0, ""))
+        case Budget.FREE_AFTER:
+            headroom = int((1 - fraction) * max(0, total - weights.bytes - peak.bytes - around.bytes))
+        case Budget.UP_FRONT | Budget.EVERYTHING:
+            pass
+    weights, peak, around, inside = charged
+    room = usable - sum(one.bytes for one in charged) - headroom
+    layers = cached_layers(
+        model,
+        layout,
+        kv_dtype=question.kv_dtype,
+        sparse_latent_rows=rules.sparse_latent_rows,
+        speculative_tokens=settings.speculative_tokens,
+        skip_layers=skipped,
+    )
+    pool = lay_out(_pool_request(question, limits, layers, room=room))
+    held = _held(question, pool, limits)
+    draft = Account(
+        gpu_bytes=total,
+        usable_bytes=usable,
+        fraction=fraction,
+        weights=weights,
+        activation=peak,
+        runtime=around,
+        graph=inside,
+        graph_outside=Amount(0, "") if rules.graph_inside else captured,
+        room_bytes=room,
+        kv_pool_bytes=held,
+        unused_bytes=usable - sum(one.bytes for one in charged) - held,
+        layers=layers,
+        pool=pool,
+        limits=limits,
+        lines=(),
+    )
+    return replace(draft, lines=_lines(draft, rules, budget=formula))
+
+
+def _pool_request(question: Question, limits: Limits, layers: tuple[CachedLayer, ...], *, room: int) -> PoolRequest:
+    rules, settings = question.engine.memory, question.settings
+    batches = rules.batches_in_flight
+    if batches > 1:
+        batches = max(batches, question.layout.pp)
+    latent = any(isinstance(m, LatentAttention) for g in question.model.groups for m in g.layer.mixers)
+    return PoolRequest(
+        room_bytes=room,
+        layers=layers,
+        rules=rules,
+        max_num_seqs=limits.max_num_seqs,
+        tokens_in_flight=limits.max_num_batched_tokens * batches,
+        block_tokens=settings.block_size or (rules.latent_block_tokens if latent else rules.block_tokens),
+        state_mode=settings.state_mode or rules.state_mode,
+        speculative_tokens=settings.speculative_tokens,
+    )
+
+
+def _held(question: Question, pool: Pool, limits: Limits) -> int:
+    """Bytes of the pool in whole blocks; up-front engines take what their slots need [byte]."""
+    rules = question.engine.memory
+    if rules.budget is Budget.UP_FRONT:
+        return min(pool.room_bytes, pool.sequence_bytes(question.context) * limits.max_num_seqs)
+    nulls = rules.null_blocks if pool.room_bytes else 0
+    return min(pool.room_bytes, sum((part.units + nulls) * part.unit_bytes for part in pool.parts))
+
+
+def _layers_on_cpu(model: Model, settings: Settings) -> int:
+    if settings.n_gpu_layers is None:
+        return 0
+    return max(0, model.num_hidden_layers - settings.n_gpu_layers)
+
+
+def _weights(rules: MemoryRules, question: Question, *, skipped: int) -> Amount:
+    model, layout = question.model, question.layout
+    stored = weights_bytes_per_rank(model, layout)
+    extra = weights_extra(rules, model)
+    ranks = " × ".join(f"{name}{n}" for name, n in (("tp", layout.tp), ("pp", layout.pp), ("ep", layout.ep)) if n)
+    formula = f"parameters of the fullest rank ({ranks}) {gib_text(stored)}"
+    value = stored + extra.bytes
+    if extra.bytes:
+        formula += f" + {extra.formula}"
+    if question.settings.speculative_tokens and model.mtp_layers:
+        drafts = _mtp_bytes(model, layout)
+        value += drafts
+        formula += f" + MTP layers {gib_text(drafts)}"
+    if rules.budget is Budget.UP_FRONT and not question.gpu.unified_memory:
+        table = _lookup_bytes(model, layout)
+        value -= table
+        formula += f" − embedding table on the CPU {gib_text(table)}" if table else ""
+        if skipped:
+            share = (model.num_hidden_layers - skipped) / model.num_hidden_layers
+            value = int(value * share)
+            formula = (
+                f"({formula}) × {model.num_hidden_layers - skipped} of {model.num_hidden_layers} layers on the GPU"
+            )
+    return Amount(value, formula)
+
+
+def _mtp_bytes(model: Model, layout: Layout) -> int:
+    tensors = [*(t for layer in model.mtp_layers for t in layer.all_tensors()), *model.mtp_tensors]
+    return sum(tensor_bytes(t, model.dtype, divisor=layout.divisor(t)) for t in tensors)
+
+
+def _lookup_bytes(model: Model, layout: Layout) -> int:
+    """Embedding table of a model whose head is a matrix of its own: looked up on the CPU [byte]."""
+    untied = any(t.tensor_class is TensorClass.HEAD and t.stored for t in model.tensors)
+    tables = [t for t in model.tensors if t.tensor_class is TensorClass.EMBEDDING]
+    return sum(tensor_bytes(t, model.dtype, divisor=layout.divisor(t)) for t in tables) if untied else 0
+
+
+def _lines(found: Account, rules: MemoryRules, *, budget: str) -> tuple[LedgerLine, ...]:
+    rows = (
+        ("usable", found.usable_bytes, budget),
+        ("weights", found.weights.bytes, found.weights.formula),
+        ("activation", found.activation.bytes, found.activation.formula),
+        ("runtime", found.runtime.bytes, found.runtime.formula),
+        ("graph", found.graph.bytes, found.graph.formula),
+        ("kv_pool", found.kv_pool_bytes, _pool_formula(found)),
+        ("unused", found.unused_bytes, _unused_formula(found)),
+        ("graph_outside", found.graph_outside.bytes, found.graph_outside.formula),
+    )
+    always = {"usable", "weights", "kv_pool"}
+    return tuple(
+        LedgerLine(name=name, bytes=value, formula=formula, log_line=rules.log_words.get(name))
+        for name, value, formula in rows
+        if value or name in always
+    )
+
+
+def _pool_formula(found: Account) -> str:
+    if found.room_bytes <= 0:
+        return f"nothing: {gib_text(found.fixed_bytes)} of weights and reserves against {gib_text(found.usable_bytes)}"
+    parts = [f"{part.units} {part.name} units × {part.unit_bytes} B" for part in found.pool.parts]
+    return f"{gib_text(found.room_bytes)} left: " + (" + ".join(parts) if parts else "no cache")
+
+
+def _unused_formula(found: Account) -> str:
+    if found.unused_bytes < 0:
+        return "missing"
+    return "beyond the pool"

@@ -1,0 +1,117 @@
+"""What a memory plan takes for granted, and what its reader should doubt, as sentences."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from kvplan.core.ledger import Account, Question, account
+from kvplan.core.memory_rules import Budget, Paging
+from kvplan.core.model import Attention, LatentAttention, MixtureOfExperts
+from kvplan.errors import UsageError
+
+
+def assumptions(question: Question, found: Account) -> tuple[str, ...]:
+    """Defaults that the engine chose."""
+    return tuple(_assumptions(question, found))
+
+
+def warnings(question: Question, found: Account) -> tuple[str, ...]:
+    """Rules that rest on little, and effects that surprise."""
+    return tuple(_warnings(question, found))
+
+
+def _assumptions(question: Question, found: Account) -> Iterator[str]:
+    rules, limits, engine = question.engine.memory, found.limits, question.engine.name
+    if rules.budget is Budget.EVERYTHING:
+        return
+    for name in limits.defaulted:
+        value = getattr(limits, name)
+        if rules.budget is Budget.UP_FRONT and name == "max_num_seqs":
+            total = value * question.context
+            yield f"{value} slots for the asked sequences: {rules.option('context', total)} {rules.option(name, value)}"
+        else:
+            yield f"{name} {value}: the default of {engine} on this card"
+    if question.settings.gpu_memory_utilization is None and rules.budget is not Budget.UP_FRONT:
+        yield f"memory fraction {found.fraction:.4g}: the default of {engine}"
+    states = any(one.kind == "state" for one in found.layers)
+    if states and rules.paging is Paging.GROUPS and question.settings.state_mode is None:
+        yield f"recurrent state kept as `{rules.state_mode.value}` (prefix caching of hybrids): the default of {engine}"
+    if rules.budget is Budget.FREE_BEFORE:
+        yield f"activations and graphs live in the {1 - found.fraction:.0%} headroom outside the fraction"
+
+
+def _warnings(question: Question, found: Account) -> Iterator[str]:
+    rules, model, layout, gpu = question.engine.memory, question.model, question.layout, question.gpu
+    if rules.confidence == "low":
+        yield f"the memory rules of {question.engine.name} were not checked against start-up logs"
+    if gpu.unified_memory and rules.runtime_unified_bytes:
+        yield "memory shared with the CPU: the system's share was seen in three set-ups only; expect the pool within ±10 %"
+    if model.max_context is not None and question.context > model.max_context:
+        yield f"context {question.context} is beyond the {model.max_context} tokens that {model.id} is made for"
+    yield from _replication(question, found)
+    yield from _hybrid(question, found)
+    experts = any(isinstance(group.layer.feed_forward, MixtureOfExperts) for group in model.groups)
+    if (
+        rules.graph_inside
+        and experts
+        and gpu.family in {"blackwell-dc", "gb10"}
+        and not question.settings.enforce_eager
+    ):
+        yield (
+            "mixture of experts on Blackwell: the engine may overestimate its graphs by many GiB and shrink the pool "
+            "(vLLM issue 45178); raise the fraction if it does"
+        )
+    if layout.pp > 1:
+        yield "with pipeline stages the log's pool is that of rank 0; this ledger is that of the fullest rank"
+
+
+def _replication(question: Question, found: Account) -> Iterator[str]:
+    layout = question.layout
+    mixers = [m for group in question.model.groups for m in group.layer.mixers]
+    latent = sum(1 for m in mixers if isinstance(m, LatentAttention))
+    heads = min((m.num_key_value_heads for m in mixers if isinstance(m, Attention) and m.cached), default=None)
+    if heads is not None and layout.tp > heads:
+        yield f"{layout.tp} ranks share {heads} KV heads: each head is kept {layout.tp // heads} times"
+    if not latent or layout.tp == 1 or found.room_bytes <= 0:
+        return
+    now = found.pool.sequences(question.context)
+    told = f"the latent cache is copied on all {layout.tp} tensor-parallel ranks, which hold {now:.4g} sequences"
+    held = _data_parallel_sequences(question)
+    yield told if held is None else f"{told}; data-parallel attention (dp={layout.tp}) would hold {held:.4g}"
+
+
+def _data_parallel_sequences(question: Question) -> float | None:
+    """Sequences that the same GPUs hold with attention data-parallel and experts divided, or None where it can't be."""
+    ranks = question.layout.tp * question.layout.dp
+    has_experts = any(isinstance(g.layer.feed_forward, MixtureOfExperts) for g in question.model.groups)
+    if not has_experts:
+        return None
+    layout = replace(question.layout, tp=1, dp=ranks, ep=ranks)
+    try:
+        layout.check(question.model)
+    except UsageError:
+        return None
+    other = account(replace(question, layout=layout))
+    if other.room_bytes <= 0:
+        return 0.0
+    return float(other.pool.sequences(question.context)) * question.layout.tp
+
+
+def _hybrid(question: Question, found: Account) -> Iterator[str]:
+    rules, context = question.engine.memory, question.context
+    if rules.paging is not Paging.GROUPS or found.room_bytes <= 0:
+        return
+    part = found.pool.parts[0] if found.pool.parts else None
+    if part is None:
+        return
+    states = any(one.kind == "state" for one in found.layers)
+    if states and found.limits.max_num_seqs > part.units:
+        yield (
+            f"recent versions refuse to start with more sequences than state blocks: use "
+            f"{rules.option('max_num_seqs', part.units)} or less (now {found.limits.max_num_seqs})"
+        )
+    windows = [group for group in part.groups if group.limit]
+    full = any(group.limit is None for group in part.groups)
+    if windows and full and all(context <= (group.limit or 0) for group in windows):
+        yield f"windows save nothing at {context} tokens: the engine reserves window + tokens in flight ({windows[0].limit})"

@@ -1,0 +1,74 @@
+"""Reverse questions: which fraction, how many GPUs, which longest context for N sequences of L tokens."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from kvplan.core.ledger import Account, Question, account
+from kvplan.errors import UsageError
+
+_PERCENT = 100
+_HIGHEST_PERCENT = 97
+_TP_CHOICES = (1, 2, 4, 8, 16, 32)
+
+
+def holds(found: Account, question: Question) -> bool:
+    """True where the asked sequences of one replica fit and may run at once."""
+    sequences = question.per_replica
+    return (
+        found.room_bytes > 0
+        and found.limits.max_num_seqs >= sequences
+        and found.pool.holds(question.context, sequences=sequences)
+    )
+
+
+def utilization_for(question: Question) -> float | None:
+    """The smallest fraction, in whole percent up to 97 %, that holds the asked sequences; None where none does."""
+    low, high = 1, _HIGHEST_PERCENT
+
+    def enough(percent: int) -> bool:
+        settings = replace(question.settings, gpu_memory_utilization=percent / _PERCENT)
+        asked = replace(question, settings=settings)
+        return holds(account(asked), asked)
+
+    if not enough(high):
+        return None
+    while low < high:
+        middle = (low + high) // 2
+        low, high = (low, middle) if enough(middle) else (middle + 1, high)
+    return high / _PERCENT
+
+
+def gpus_for(question: Question, *, choices: Sequence[int] = _TP_CHOICES) -> int | None:
+    """The smallest tensor-parallel size that holds the asked sequences, or None.
+
+    Args:
+        question: The deployment; its own tp is replaced.
+        choices: Sizes to try, smallest first.
+    """
+    for tp in choices:
+        asked = replace(question, layout=replace(question.layout, tp=tp))
+        try:
+            asked.layout.check(asked.model)
+        except UsageError:
+            continue
+        if holds(account(asked), asked):
+            return tp
+    return None
+
+
+def max_model_len_for(question: Question) -> int:
+    """The longest context at which the asked sequences of one replica all run at once, 0 where none does [token]."""
+    found = account(question)
+    if found.room_bytes <= 0:
+        return 0
+    return found.pool.longest(sequences=question.per_replica, cap=longest_useful(question))
+
+
+def longest_useful(question: Question) -> int | None:
+    """The model's own limit; where it has none and nothing grows with the sequence, the context asked for."""
+    if question.model.max_context is not None:
+        return question.model.max_context
+    found = account(question)
+    return None if any(one.grows for one in found.layers) else question.context

@@ -1,0 +1,84 @@
+"""The smallest changes that make it fit, or that gain room, in the engine's own options."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from kvplan.core.dtypes import kv_bits
+from kvplan.core.ledger import Account, Question, account
+from kvplan.core.memory_rules import Budget
+from kvplan.core.reverse import gpus_for, holds, max_model_len_for, utilization_for
+
+_FEWER_SEQUENCES = (512, 256, 128, 64, 32, 16, 8, 4, 2, 1)
+_FEWER_TOKENS = (8192, 4096, 2048, 1024, 512)
+
+
+def suggestions(question: Question, found: Account, *, fits: bool) -> tuple[str, ...]:
+    """What to change, by how much, and what it then holds; empty where all asked sequences fit.
+
+    Args:
+        question: The deployment.
+        found: Its account.
+        fits: False where not even one sequence fits: then one sequence is the goal, else all asked ones.
+    """
+    if fits and holds(found, question):
+        return ()
+    goal = question if fits else replace(question, concurrency=question.layout.dp)
+    return tuple(_changes(goal, found))
+
+
+def _changes(goal: Question, found: Account) -> Iterator[str]:
+    rules = goal.engine.memory
+    sequences, settings = goal.per_replica, goal.settings
+    if found.limits.max_num_seqs < sequences:
+        wider = replace(goal, settings=replace(settings, max_num_seqs=sequences))
+        if holds(account(wider), wider):
+            yield _told(wider, rules.option("max_num_seqs", sequences), now=found.limits.max_num_seqs)
+            return
+    if rules.budget in {Budget.TOTAL, Budget.FREE_BEFORE, Budget.FREE_AFTER}:
+        fraction = utilization_for(goal)
+        if fraction is not None and fraction > found.fraction:
+            higher = replace(goal, settings=replace(settings, gpu_memory_utilization=fraction))
+            yield _told(higher, rules.option("utilization", f"{fraction:.2f}"), now=f"{found.fraction:g}")
+    compact = rules.compact_kv_dtype
+    if compact is not None and found.layers and kv_bits(compact) < kv_bits(goal.kv_dtype):
+        smaller = replace(goal, kv_dtype=compact)
+        if holds(account(smaller), smaller):
+            yield _told(smaller, rules.option("kv_dtype", compact), now=goal.kv_dtype)
+    yield from _smaller_batches(goal, found)
+    longest = max_model_len_for(goal)
+    if 0 < longest < goal.context:
+        shorter = replace(goal, context=longest)
+        yield _told(shorter, rules.option("context", longest), now=goal.context)
+    gpus = gpus_for(goal)
+    if gpus is not None and gpus > goal.layout.tp:
+        yield _told(replace(goal, layout=replace(goal.layout, tp=gpus)), rules.option("tp", gpus), now=goal.layout.tp)
+
+
+def _smaller_batches(goal: Question, found: Account) -> Iterator[str]:
+    """Limits that shrink the activation peak enough, the largest that does."""
+    if not goal.engine.memory.sampler_bytes_per_logit:
+        return
+    for knob, current, choices in (
+        ("max_num_seqs", found.limits.max_num_seqs, _FEWER_SEQUENCES),
+        ("max_num_batched_tokens", found.limits.max_num_batched_tokens, _FEWER_TOKENS),
+    ):
+        for value in choices:
+            if value >= current or (knob == "max_num_seqs" and value < goal.per_replica):
+                continue
+            fewer = _with_limit(goal, knob, value)
+            if holds(account(fewer), fewer):
+                yield _told(fewer, goal.engine.memory.option(knob, value), now=current)
+                break
+
+
+def _with_limit(goal: Question, knob: str, value: int) -> Question:
+    if knob == "max_num_seqs":
+        return replace(goal, settings=replace(goal.settings, max_num_seqs=value))
+    return replace(goal, settings=replace(goal.settings, max_num_batched_tokens=value))
+
+
+def _told(changed: Question, option: str, *, now: object) -> str:
+    held = account(changed).pool.sequences(changed.context)
+    return f"{option} (now {now}): holds {held:.4g} sequences of {changed.context} tokens"

@@ -1,0 +1,214 @@
+"""Engine profiles → `Engine`: names with versions, files and mappings come in; layers of constants are merged in order.
+
+Efficiencies merge from the general to the particular: shared physics, device family, engine, engine's family, engine
+version. Memory rules and scheduling are the engine's base constants and the overrides of every version up to the wanted one.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, fields, replace
+from functools import cache
+from pathlib import Path
+from typing import Any, Final, TypeVar
+
+from kvplan.core.efficiency import Efficiency
+from kvplan.core.engine import Engine, Scheduling
+from kvplan.core.memory_rules import Budget, MemoryRules, Paging, StateMode, Tier
+from kvplan.errors import SpecError, UnknownNameError
+from kvplan.specs import registry
+from kvplan.specs.yaml import YamlDocument, closest, load_yaml
+
+_PHYSICS: Final = "_physics.yaml"
+_VERSION = re.compile(r"(\d+)(?:\.(\d+))?")
+_NAME = re.compile(r"(?P<id>.*?)(?:\s*[@=]+\s*|\s+v?(?=\d))(?P<version>\S.*)\Z")
+_SECTIONS: Final = ("id", "aliases", "memory", "scheduling", "efficiency", "provenance", "notes")
+_BUNDLES: Final = ("inherits", "shared", "families", "fallback", "versions")
+
+Fields = Mapping[str, Any]
+Built = TypeVar("Built")
+
+
+def engine_ids() -> tuple[str, ...]:
+    """Ids of the bundled engines, from file names only."""
+    return registry.ids("engine")
+
+
+def engine_versions(engine_id: str) -> tuple[str, ...]:
+    """Versions at which an engine's rules change, oldest first."""
+    document = _bundled(registry.resolve("engine", engine_id))
+    return tuple(_text(version) for version in _versions(document.data))
+
+
+def load_engine(engine: str | os.PathLike[str] | Mapping[str, Any] | Engine, *, version: str | None = None) -> Engine:
+    """An engine at a version.
+
+    Args:
+        engine: A name (`vllm`, `vllm@0.19`, `vllm 0.11.2`), the path of a profile, its fields, or an `Engine`.
+        version: Version in free text, whose leading number counts; the newest profile not above it is taken, the newest
+            of all where there is none.
+
+    Raises:
+        UnknownNameError: No such engine, or a version without a number.
+        SpecError: A broken profile.
+    """
+    if isinstance(engine, Engine):
+        return engine
+    if isinstance(engine, Mapping):
+        return _build(YamlDocument(path="<engine>", data=dict(engine), lines={}), wanted=_wanted(version))
+    name = os.fspath(engine)
+    if name.endswith((".yaml", ".yml")) or Path(name).is_file():
+        return _build(load_yaml(name), wanted=_wanted(version))
+    if registry.find("engine", name) is None and (match := _NAME.match(name)):
+        name, version = match["id"], match["version"]
+    return _load_bundled(registry.resolve("engine", name.strip()), _wanted(version))
+
+
+@cache
+def _load_bundled(path: Path, wanted: tuple[int, int] | None) -> Engine:
+    return _build(_bundled(path), wanted=wanted)
+
+
+@cache
+def _bundled(path: Path) -> YamlDocument:
+    return load_yaml(path)
+
+
+def _wanted(version: str | None) -> tuple[int, int] | None:
+    """Major and minor number of free text; None is the newest."""
+    if version is None or not version.strip() or version.strip().lower() in {"latest", "main", "nightly"}:
+        return None
+    match = _VERSION.search(version)
+    if match is None:
+        msg = f"engine version {version!r} has no number"
+        raise UnknownNameError(msg, hint="write it like vllm@0.19, or leave it out for the newest rules")
+    return int(match[1]), int(match[2] or 0)
+
+
+def _text(version: tuple[int, int]) -> str:
+    return f"{version[0]}.{version[1]}"
+
+
+def _key(version: str) -> tuple[int, int]:
+    found = _wanted(version)
+    return found if found is not None else (0, 0)
+
+
+def _versions(data: Fields) -> list[tuple[int, int]]:
+    names = {name for key in ("memory", "scheduling", "efficiency") for name in data.get(key, {}).get("versions", {})}
+    return sorted(_key(name) for name in names)
+
+
+def _build(document: YamlDocument, *, wanted: tuple[int, int] | None) -> Engine:
+    data = document.data
+    _known(document, (), data, _SECTIONS)
+    if not isinstance(data.get("id"), str):
+        raise SpecError(document.problem(("id",), "missing"))
+    for key in ("memory", "scheduling", "efficiency", "provenance"):
+        if not isinstance(data.get(key, {}), dict):
+            raise SpecError(document.problem((key,), "must hold fields of its own (`key: value`)"))
+    known = _versions(data)
+    applied = [one for one in known if wanted is None or one <= wanted] or known[:1]
+    memory = _effective(data.get("memory", {}), applied)
+    efficiencies, fallback = _efficiencies(document, data.get("efficiency", {}), applied)
+    notes = tuple(f"{name}: {text}" for name, text in data.get("provenance", {}).items())
+    return Engine(
+        id=data["id"],
+        version=_text(applied[-1]) if applied else None,
+        memory=_memory_rules(document, memory),
+        scheduling=_made(document, "scheduling", Scheduling, _effective(data.get("scheduling", {}), applied)),
+        efficiencies=efficiencies,
+        fallback=fallback,
+        notes=(*notes, *data.get("notes", ())),
+    )
+
+
+def _effective(section: Fields, applied: list[tuple[int, int]]) -> dict[str, Any]:
+    """Base constants with the overrides of all applied versions, oldest first."""
+    merged = {key: value for key, value in section.items() if key != "versions"}
+    for overrides in _overrides(section, applied):
+        merged = _merge(merged, overrides)
+    return merged
+
+
+def _overrides(section: Fields, applied: list[tuple[int, int]]) -> Iterator[Fields]:
+    by_version = {_key(name): overrides for name, overrides in section.get("versions", {}).items()}
+    for version in applied:
+        if by_version.get(version):
+            yield by_version[version]
+
+
+def _merge(base: Fields, over: Fields) -> dict[str, Any]:
+    """Fields of `over` on top of those of `base`, mappings merged inside."""
+    merged = dict(base)
+    for key, value in over.items():
+        inside = merged.get(key)
+        merged[key] = _merge(inside, value) if isinstance(inside, Mapping) and isinstance(value, Mapping) else value
+    return merged
+
+
+def _memory_rules(document: YamlDocument, section: Fields) -> MemoryRules:
+    converted: dict[str, Any] = dict(section)
+    try:
+        for name, kind in (("budget", Budget), ("paging", Paging), ("state_mode", StateMode)):
+            if name in converted:
+                converted[name] = kind(converted[name])
+        if "tiers" in converted:
+            converted["tiers"] = tuple(Tier(**tier) for tier in converted["tiers"])
+        if "small_tier_cards" in converted:
+            converted["small_tier_cards"] = tuple(converted["small_tier_cards"])
+    except (TypeError, ValueError) as error:
+        raise SpecError(document.problem(("memory",), str(error))) from None
+    return _made(document, "memory", MemoryRules, converted)
+
+
+def _made(document: YamlDocument, section: str, kind: type[Built], values: Fields) -> Built:
+    names = tuple(field.name for field in fields(kind))  # type: ignore[arg-type]
+    _known(document, (section,), values, names)
+    return kind(**values)
+
+
+def _known(document: YamlDocument, place: tuple[str, ...], values: Fields, names: tuple[str, ...]) -> None:
+    unknown = [name for name in values if name not in names]
+    if unknown:
+        problems = [document.problem((*place, name), f"unknown field{closest(str(name), names)}") for name in unknown]
+        raise SpecError("\n".join(problems))
+
+
+@dataclass(frozen=True, slots=True)
+class _Layers:
+    """One file's efficiencies: for all devices, by family, and what is laid over for unmeasured ones."""
+
+    shared: Fields
+    families: Mapping[str, Fields]
+    fallback: Fields
+
+
+def _layers(section: Fields) -> _Layers:
+    return _Layers(section.get("shared", {}), section.get("families", {}), section.get("fallback", {}))
+
+
+def _efficiencies(
+    document: YamlDocument, section: Fields, applied: list[tuple[int, int]]
+) -> tuple[dict[str, Efficiency], Efficiency]:
+    _known(document, ("efficiency",), section, _BUNDLES)
+    own = {key: value for key, value in section.items() if key != "versions"}
+    physics = _bundled(registry.spec_folder("engine") / _PHYSICS).data if own.get("inherits", True) else {}
+    stack = [_layers(physics), _layers(own), *(_layers(one) for one in _overrides(section, applied))]
+    families = dict.fromkeys(name for layers in stack for name in layers.families)
+
+    def merged(family: str | None) -> Efficiency:
+        values: Fields = {}
+        for layers in stack:
+            values = _merge(values, layers.shared)
+            values = _merge(values, layers.families.get(family, {}) if family is not None else layers.fallback)
+        return _made(document, "efficiency", Efficiency, values)
+
+    return {family: merged(family) for family in families}, merged(None)
+
+
+def with_efficiency(engine: Engine, family: str, efficiency: Efficiency) -> Engine:
+    """An engine with other parameters for one device family (calibration writes these)."""
+    return replace(engine, efficiencies={**engine.efficiencies, family: efficiency})
