@@ -174,6 +174,11 @@ def parse_header(raw: bytes, *, source: str, data_bytes: int | None = None) -> t
     if not isinstance(header, dict):
         msg = f"{source}: the safetensors header must be an object"
         raise SpecError(msg)
+    return check_header(header, source=source, data_bytes=data_bytes)
+
+
+def check_header(header: Mapping[str, Any], *, source: str, data_bytes: int | None = None) -> tuple[StoredTensor, ...]:
+    """The tensors of a parsed header; see `parse_header`."""
     spans: list[tuple[int, int]] = []
     tensors: list[StoredTensor] = []
     for name, entry in header.items():

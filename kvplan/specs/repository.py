@@ -1,0 +1,38 @@
+"""Models from the hub: a repository's metadata through the same adapters as a local checkpoint."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from kvplan.core.model import Model
+from kvplan.specs import hub
+from kvplan.specs.huggingface import canonical_id, from_config
+from kvplan.specs.safetensors import with_exact_bytes
+
+
+def load_repository(name: str, *, assume_plain: bool = False, overrides: Mapping[str, Any] | None = None) -> Model:
+    """The model of a repository.
+
+    Args:
+        name: `owner/name`, with `@revision` where it is not the main branch.
+        assume_plain: Read an unknown family that has only plain fields as a plain decoder.
+        overrides: Config keys to change first; the bytes of the files are then left out.
+
+    Raises:
+        HubError: The repository is missing, private or gated, or the hub can't be reached.
+        SpecError: Its config is broken or not understood.
+    """
+    from kvplan.specs.models import override  # noqa: PLC0415 - models imports this module when it needs it
+
+    found = hub.fetch(name, headers=not overrides)
+    model = from_config(
+        override(found.config, overrides),
+        source=f"{found.id}/config.json",
+        sidecar=found.sidecar,
+        model_id=canonical_id(found.id),
+        assume_plain=assume_plain,
+    )
+    model = replace(model, warnings=(*model.warnings, *found.warnings))
+    return model if found.weights is None else with_exact_bytes(model, found.weights)
