@@ -46,6 +46,7 @@ class Efficiency:
         request_s: Time per request before its first step (HTTP, tokenising, first detokenising).
         network_s: Latency of one message between nodes.
         overlap: True where all resources overlap wholly (the floor).
+        measured: True where an end-to-end measurement of this engine on this family was used; ranges are narrower there.
         spread_tpot, spread_ttft: Half width of the 90 % band as a factor minus one.
     """
 
@@ -82,6 +83,7 @@ class Efficiency:
     request_s: float = 0.0
     network_s: float = 0.0
     overlap: bool = False
+    measured: bool = False
     spread_tpot: float = 0.0
     spread_ttft: float = 0.0
 

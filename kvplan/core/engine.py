@@ -94,5 +94,5 @@ class Engine:
 
     def efficiency_for(self, gpu: Gpu) -> tuple[Efficiency, bool]:
         """The parameters for a GPU, and whether its family was measured."""
-        found = self.efficiencies.get(gpu.family)
-        return (found, True) if found is not None else (self.fallback, False)
+        found = self.efficiencies.get(gpu.family, self.fallback)
+        return found, found.measured
