@@ -10,7 +10,6 @@ from kvplan.core.model import Model
 from kvplan.core.results import Estimate, Latency, Memory, Range, Throughput
 from kvplan.core.units import GIB
 from kvplan.report.blocks import Bar, Block, Bullets, Line, Segment, Table, Tone, flat
-from kvplan.report.explain import explain, explain_data
 from kvplan.report.text import band, billions, gib, percent, plural, significant, size, whole
 
 #: Sign, words and field of each part of the card, in the order of the bar.
@@ -55,13 +54,19 @@ class EstimateReport:
         """For people: verdict first."""
         blocks = list(estimate_blocks(self.estimate))
         if self.explain:
+            from kvplan.report.explain import explain  # noqa: PLC0415 - only where it is asked for
+
             blocks.extend(explain(self._model_as_used(), self.estimate))
         return blocks
 
     def data(self) -> dict[str, Any]:
         """The `kvplan.estimate/1` document; with `explain`, the formulas under that key."""
         data = self.estimate.model_dump()
-        return {**data, "explain": explain_data(self._model_as_used(), self.estimate)} if self.explain else data
+        if not self.explain:
+            return data
+        from kvplan.report.explain import explain_data  # noqa: PLC0415 - only where it is asked for
+
+        return {**data, "explain": explain_data(self._model_as_used(), self.estimate)}
 
     def _model_as_used(self) -> Model | None:
         if self.model is None or self.dtype is None:

@@ -38,7 +38,10 @@ def explain(model: Model | None, estimate: Estimate) -> Iterator[Block]:
     """The arithmetic behind an estimate as blocks for people."""
     for section in sections(model, estimate):
         yield Listing(title=section.title, lines=section.lines)
-    for phase, title in (("prefill", "One prefill step, by operation"), ("decode", "One decode step, by operation")):
+    for phase, title in (
+        ("prefill", "One prefill step (a chunk beside the running decodes), by operation"),
+        ("decode", "One decode step, by operation"),
+    ):
         rows = [row for row in estimate.breakdown if row.phase == phase]
         if rows:
             yield _breakdown(title, rows)

@@ -132,15 +132,16 @@ class ModelListReport:
                 model.id,
                 billions(item["params_total"]),
                 billions(item["params_active"]) if item["params_active"] != item["params_total"] else "",
-                gib(item["weights_bytes"]),
+                f"{item['weights_bytes'] / GIB:,.2f}",
                 display_dtype(model),
                 exact(item["kv_elements_per_token"]),
                 whole(item["max_context"]) if item["max_context"] else "",
             )
             for model, item in zip(self.models, self.data(), strict=True)
         )
-        columns = ("model", "parameters", "active", "weights", "format", "KV elements/token", "context")
-        return (Table(title="", columns=columns, rows=rows),)
+        columns = ("model", "params", "active", "GiB", "format", "KV/token", "context")
+        units = "Weights in GiB; KV cache elements that one token adds while every window is open; context in tokens."
+        return (Table(title="", columns=columns, rows=rows), Line(text=units, tone="quiet"))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -5,14 +5,18 @@ from __future__ import annotations
 import math
 import re
 import unicodedata
+from typing import TYPE_CHECKING
 
-from kvplan.core.results import Range
 from kvplan.core.units import GIB, KIB, MIB, MS_PER_S
+
+if TYPE_CHECKING:  # the command line writes its errors through here and needs no results for that
+    from kvplan.core.results import Range
 
 #: Control characters, bidirectional overrides and lone surrogates: what a name could use to move a cursor or lie.
 _UNSAFE = re.compile("[\x00-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2066-\u2069\ufeff\ud800-\udfff]")
 _UNSAFE_IN_JSON = re.compile("[\x00-\x09\x0b-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
 _BYTE_LIMIT = 0x100
+_ROUNDS_UP = 0.9995
 
 
 def neutral(text: str) -> str:
@@ -121,12 +125,12 @@ def percent(share: float) -> str:
 def billions(count: float) -> str:
     """A parameter count as people say it.
 
-    >>> billions(8_030_261_248), billions(124_439_808), billions(1_026_470_731_056)
-    ('8.03 B', '124 M', '1.03 T')
+    >>> billions(8_030_261_248), billions(124_439_808), billions(1_026_470_731_056), billions(999_885_952)
+    ('8.03 B', '124 M', '1.03 T', '1.00 B')
     """
     for unit, name in ((10**12, "T"), (10**9, "B"), (10**6, "M"), (10**3, "K")):
-        if count >= unit:
-            return f"{significant(count / unit)} {name}"
+        if count >= unit * _ROUNDS_UP:
+            return f"{count / unit:.2f} {name}" if count < unit else f"{significant(count / unit)} {name}"
     return whole(count)
 
 
