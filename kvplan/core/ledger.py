@@ -9,7 +9,7 @@ from kvplan.core.cached_layers import CachedLayer, cached_layers
 from kvplan.core.engine import Engine, Settings
 from kvplan.core.hardware import Gpu
 from kvplan.core.layout import Layout
-from kvplan.core.memory_rules import Budget, MemoryRules
+from kvplan.core.memory_rules import Budget, MemoryRules, Paging
 from kvplan.core.model import LatentAttention, Model, TensorClass
 from kvplan.core.paging import PoolRequest, lay_out
 from kvplan.core.parameters import tensor_bytes, weights_bytes_per_rank
@@ -21,6 +21,7 @@ from kvplan.core.reservations import (
     gib_text,
     graphs,
     limits_for,
+    lora_slots,
     runtime,
     weights_extra,
 )
@@ -196,6 +197,10 @@ def _weights(rules: MemoryRules, question: Question, *, skipped: int) -> Amount:
     value = stored + extra.bytes
     if extra.bytes:
         formula += f" + {extra.formula}"
+    slots = lora_slots(model, layout, question.settings)
+    if slots.bytes:
+        value += slots.bytes
+        formula += f" + {slots.formula}"
     if question.settings.speculative_tokens and model.mtp_layers:
         drafts = _mtp_bytes(model, layout)
         value += drafts
@@ -232,7 +237,7 @@ def _lines(found: Account, rules: MemoryRules, *, budget: str) -> tuple[LedgerLi
         ("activation", found.activation.bytes, found.activation.formula),
         ("runtime", found.runtime.bytes, found.runtime.formula),
         ("graph", found.graph.bytes, found.graph.formula),
-        ("kv_pool", found.kv_pool_bytes, _pool_formula(found)),
+        ("kv_pool", found.kv_pool_bytes, _pool_formula(found, rules)),
         ("unused", found.unused_bytes, _unused_formula(found)),
         ("graph_outside", found.graph_outside.bytes, found.graph_outside.formula),
     )
@@ -244,11 +249,17 @@ def _lines(found: Account, rules: MemoryRules, *, budget: str) -> tuple[LedgerLi
     )
 
 
-def _pool_formula(found: Account) -> str:
+def _pool_formula(found: Account, rules: MemoryRules) -> str:
     if found.room_bytes <= 0:
         return f"nothing: {gib_text(found.fixed_bytes)} of weights and reserves against {gib_text(found.usable_bytes)}"
-    parts = [f"{part.units} {part.name} units × {part.unit_bytes} B" for part in found.pool.parts]
-    return f"{gib_text(found.room_bytes)} left: " + (" + ".join(parts) if parts else "no cache")
+    left = f"{gib_text(found.room_bytes)} left"
+    if not found.pool.parts:
+        return f"{left}, nothing is cached"
+    if rules.paging is Paging.PER_LAYER:
+        return left
+    word = {"kv": "tokens", "window": "window tokens", "state": "states"} if rules.paging is Paging.POOLS else {}
+    parts = [f"{part.units} {word.get(part.name, 'blocks')} × {part.unit_bytes} B" for part in found.pool.parts]
+    return f"{left}: {' + '.join(parts)}"
 
 
 def _unused_formula(found: Account) -> str:

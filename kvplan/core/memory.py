@@ -61,6 +61,7 @@ def plan_memory(
     kv_dtype: str,
     context: int,
     concurrency: int,
+    advise: bool = True,
 ) -> MemoryPlan:
     """Ledger, pool and capacity of one engine instance.
 
@@ -73,6 +74,7 @@ def plan_memory(
         kv_dtype: Cache format (`resolve_kv_dtype`).
         context: Longest sequence to plan for [token].
         concurrency: Sequences in flight over the whole deployment.
+        advise: False leaves the suggestions out, which cost ten times the rest (sweeps).
     """
     question = Question(
         model=model,
@@ -88,7 +90,7 @@ def plan_memory(
     fits = found.room_bytes > 0 and found.pool.holds(context)
     return MemoryPlan(
         memory=_memory(question, found),
-        capacity=_capacity(question, found, fits=fits),
+        capacity=_capacity(question, found, fits=fits, advise=advise),
         pool=found.pool,
         max_num_seqs=found.limits.max_num_seqs,
         max_num_batched_tokens=found.limits.max_num_batched_tokens,
@@ -97,7 +99,7 @@ def plan_memory(
     )
 
 
-def _capacity(question: Question, found: Account, *, fits: bool) -> Capacity:
+def _capacity(question: Question, found: Account, *, fits: bool, advise: bool) -> Capacity:
     cap = longest_useful(question)
     room = found.room_bytes > 0
     short = 0 if fits else max(1, found.pool.sequence_bytes(question.context) - found.room_bytes)
@@ -108,7 +110,7 @@ def _capacity(question: Question, found: Account, *, fits: bool) -> Capacity:
         max_context_at_concurrency=found.pool.longest(sequences=question.per_replica, cap=cap) if room else 0,
         limited_by=_limit(question, found, fits=fits),
         short_by_bytes=short,
-        suggestions=suggestions(question, found, fits=fits),
+        suggestions=suggestions(question, found, fits=fits) if advise else (),
     )
 
 

@@ -47,8 +47,6 @@ def _warnings(question: Question, found: Account) -> Iterator[str]:
         yield f"the memory rules of {question.engine.name} were not checked against start-up logs"
     if gpu.unified_memory and rules.runtime_unified_bytes:
         yield "memory shared with the CPU: the system's share was seen in three set-ups only; expect the pool within ±10 %"
-    if model.max_context is not None and question.context > model.max_context:
-        yield f"context {question.context} is beyond the {model.max_context} tokens that {model.id} is made for"
     yield from _replication(question, found)
     yield from _hybrid(question, found)
     experts = any(isinstance(group.layer.feed_forward, MixtureOfExperts) for group in model.groups)
@@ -76,7 +74,7 @@ def _replication(question: Question, found: Account) -> Iterator[str]:
     if not latent or layout.tp == 1 or found.room_bytes <= 0:
         return
     now = found.pool.sequences(question.context)
-    told = f"the latent cache is copied on all {layout.tp} tensor-parallel ranks, which hold {now:.4g} sequences"
+    told = f"the latent cache is copied on all {layout.tp} tensor-parallel ranks, which hold {now:.4g} sequences of {question.context} tokens"
     held = _data_parallel_sequences(question)
     yield told if held is None else f"{told}; data-parallel attention (dp={layout.tp}) would hold {held:.4g}"
 

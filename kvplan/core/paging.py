@@ -42,21 +42,23 @@ class PoolRequest:
 def lay_out(request: PoolRequest) -> Pool:
     """The pool of one rank after the engine's paging."""
     layers = [one for one in request.layers if one.count and (one.token_bytes or one.state_bytes)]
+    block = request.block_tokens
+    parts: list[PoolPart] = []
     if not layers:
-        parts: list[PoolPart] = []
+        pass
     elif request.rules.paging is Paging.POOLS:
         parts = _pools(request, layers)
     elif request.rules.paging is Paging.PER_LAYER:
         parts = [_per_layer(request, layers)]
     elif any(one.kind == "compressed" for one in layers):
-        parts = [_compressed(request, layers)]
+        block, parts = _V4_BLOCK, [_compressed(request, layers)]
     else:
-        parts = [_groups(request, layers)]
-    grown = [group.block_tokens for part in parts for group in part.groups if group.limit != 0]
+        block = _attention_block(request, layers)
+        parts = [_groups(request, layers, block=block)]
     return Pool(
         parts=tuple(parts),
         max_num_seqs=request.max_num_seqs,
-        block_tokens=min(grown, default=request.block_tokens),
+        block_tokens=block,
         room_bytes=max(0, request.room_bytes),
     )
 
@@ -77,21 +79,26 @@ def _state_blocks(request: PoolRequest) -> int:
     return (2 if request.state_mode is StateMode.ALIGN else 1) + request.speculative_tokens
 
 
-def _groups(request: PoolRequest, layers: list[CachedLayer]) -> PoolPart:
+def _attention_block(request: PoolRequest, layers: list[CachedLayer]) -> int:
+    """Tokens of a block: with recurrent layers the smallest multiple of 16 whose page holds one state."""
+    narrowest = min((one.token_bytes for one in layers if one.kind != "state"), default=0.0)
+    largest_state = max((one.state_bytes for one in layers if one.kind == "state"), default=0)
+    if not (narrowest and largest_state):
+        return request.block_tokens
+    return max(request.block_tokens, round_up(ceil(largest_state / narrowest), _ALIGNMENT))
+
+
+def _groups(request: PoolRequest, layers: list[CachedLayer], *, block: int) -> PoolPart:
     """Blocks over groups of equal size and one page size (vLLM's hybrid cache manager).
 
-    1. With recurrent layers the attention block grows to the smallest multiple of 16 whose page holds one state.
+    1. With recurrent layers the attention block has grown (`_attention_block`).
     2. Layers of other widths take larger blocks until their page is the largest, padded where it doesn't divide.
     3. Layers of one kind are cut into groups of the smallest kind's size (the largest kind's where that is near).
     4. One block id is a page on each layer of a group.
     """
-    block = request.block_tokens
     attention = [one for one in layers if one.kind != "state"]
     states = [one for one in layers if one.kind == "state"]
     largest_state = max((one.state_bytes for one in states), default=0)
-    if states and attention:
-        narrowest = min(one.token_bytes for one in attention)
-        block = max(block, round_up(ceil(largest_state / narrowest), _ALIGNMENT))
     kinds = {(one.kind, one.window, one.source_tokens) for one in attention}
     whole = request.rules.paging is Paging.ONE_GROUP and not states
     if not states and (len(kinds) == 1 or whole):

@@ -23,6 +23,7 @@ _DENSE_STEPS_UP_TO = 256
 _MANY_RANKS = 4
 _LARGE_CARD_MIB = 60 * 1024
 _NODE_RANKS = 8
+_MATRIX = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +86,23 @@ def weights_extra(rules: MemoryRules, model: Model) -> Amount:
     if towers:
         formula += f"{' + ' if formula else ''}towers {gib_text(towers)}"
     return Amount(table + towers, formula)
+
+
+def lora_slots(model: Model, layout: Layout, settings: Settings) -> Amount:
+    """LoRA adapters that are allocated up front, one pair of matrices for each linear layer of the decoder.
+
+    `slots · rank · Σ (in + out / tp) · 2 B`; routed experts get none. Not checked against a log.
+    """
+    if not settings.max_loras:
+        return Amount(0, "")
+    elements = sum(
+        group.count * (tensor.shape[1] + tensor.shape[0] // layout.divisor(tensor))
+        for group in model.groups
+        for tensor in group.layer.all_tensors()
+        if tensor.linear and len(tensor.shape) == _MATRIX and tensor.tensor_class is not TensorClass.EXPERTS
+    )
+    value = settings.max_loras * settings.max_lora_rank * elements * activation_bytes_per_element(model) // layout.pp
+    return Amount(value, f"{settings.max_loras} LoRA slots of rank {settings.max_lora_rank} {gib_text(value)}")
 
 
 def activation_bytes_per_element(model: Model) -> int:
@@ -161,10 +179,10 @@ def activation(rules: MemoryRules, model: Model, layout: Layout, limits: Limits)
 
 def runtime(rules: MemoryRules, gpu: Gpu, layout: Layout) -> Amount:
     """Memory outside the framework's allocator: communicators, libraries, and on shared memory the system's part."""
-    if layout.tp > 1:
+    if layout.tp > 1 or layout.shared_experts_over_dp:
         linked = gpu.link_bytes_per_s is not None and not gpu.unified_memory
         value = rules.runtime_link_bytes if linked else rules.runtime_pcie_bytes
-        formula = f"tensor-parallel rank over {gpu.link_name or 'its link' if linked else 'PCIe'}: {gib_text(value)}"
+        formula = f"one of several ranks over {gpu.link_name or 'its link' if linked else 'PCIe'}: {gib_text(value)}"
     elif layout.pp > 1:
         value, formula = rules.runtime_stage_bytes, f"pipeline stage: {gib_text(rules.runtime_stage_bytes)}"
     else:
@@ -173,7 +191,8 @@ def runtime(rules: MemoryRules, gpu: Gpu, layout: Layout) -> Amount:
         value += rules.runtime_unified_bytes
         formula += f" + memory shared with the CPU: {gib_text(rules.runtime_unified_bytes)}"
     if rules.context_bytes:
-        collectives = rules.collectives_bytes if layout.tp > 1 else 0
+        several = layout.tp > 1 or layout.shared_experts_over_dp
+        collectives = rules.collectives_bytes if several else 0
         value += rules.context_bytes + collectives
         formula = f"device context {gib_text(rules.context_bytes)}"
         formula += f" + collectives {gib_text(collectives)}" if collectives else ""

@@ -9,9 +9,11 @@ from kvplan.core.dtypes import kv_bits
 from kvplan.core.ledger import Account, Question, account
 from kvplan.core.memory_rules import Budget
 from kvplan.core.reverse import gpus_for, holds, max_model_len_for, utilization_for
+from kvplan.core.units import ceil_div
 
 _FEWER_SEQUENCES = (512, 256, 128, 64, 32, 16, 8, 4, 2, 1)
 _FEWER_TOKENS = (8192, 4096, 2048, 1024, 512)
+_LEAST_CONTEXT_SHARE = 0.25
 
 
 def suggestions(question: Question, found: Account, *, fits: bool) -> tuple[str, ...]:
@@ -48,12 +50,24 @@ def _changes(goal: Question, found: Account) -> Iterator[str]:
             yield _told(smaller, rules.option("kv_dtype", compact), now=goal.kv_dtype)
     yield from _smaller_batches(goal, found)
     longest = max_model_len_for(goal)
-    if 0 < longest < goal.context:
+    if goal.context > longest >= (goal.context * _LEAST_CONTEXT_SHARE if sequences > 1 else 1):
         shorter = replace(goal, context=longest)
-        yield _told(shorter, rules.option("context", longest), now=goal.context)
+        slots = sequences if rules.budget is Budget.UP_FRONT else 1
+        yield _told(shorter, rules.option("context", longest * slots), now=goal.context * slots)
     gpus = gpus_for(goal)
     if gpus is not None and gpus > goal.layout.tp:
         yield _told(replace(goal, layout=replace(goal.layout, tp=gpus)), rules.option("tp", gpus), now=goal.layout.tp)
+    yield from _more_replicas(goal, found)
+
+
+def _more_replicas(goal: Question, found: Account) -> Iterator[str]:
+    """Replicas that hold the asked sequences together, where one holds at least one of them."""
+    held = min(int(found.pool.sequences(goal.context)), found.limits.max_num_seqs) if found.room_bytes > 0 else 0
+    if not 0 < held < goal.per_replica or goal.layout.shared_experts_over_dp:
+        return
+    replicas = ceil_div(goal.concurrency, held)
+    option = goal.engine.memory.option("replicas", replicas)
+    yield f"{option} (now {goal.layout.dp}): each replica holds {held} sequences of {goal.context} tokens"
 
 
 def _smaller_batches(goal: Question, found: Account) -> Iterator[str]:
