@@ -22,6 +22,7 @@ from kvplan.report.layers import cache_formula, layer_numbers, mixer_words, wind
 from kvplan.report.text import exact, gib, significant, whole
 
 _TOLERANCE = 1e-3
+_EXACT = 1e-6
 _DIGITS = 5
 
 
@@ -79,8 +80,7 @@ def weight_lines(model: Model) -> Iterator[str]:
         yield "outside the layers:"
         yield from (f"  {_tensor_line(tensor)}" for tensor in model.tensors)
         for tower in model.towers:
-            count = sum(tensor.parameters for tensor in tower.tensors)
-            yield f"  {tower.name} tower, {len(tower.tensors)} tensors = {whole(count)}"
+            yield from (f"  {tower.name} tower, {_tensor_line(tensor)}" for tensor in tower.tensors)
     yield f"parameters, all together = {whole(parameters_total(model))}"
     yield from _byte_lines(model)
 
@@ -173,11 +173,11 @@ def cache_lines(model: Model, estimate: Estimate) -> Iterator[str]:
             yield f"{lead} = {exact(value)} bytes per token{window_words(mixer)}"
             shards = kv_shards(mixer, asked.tp)
             if asked.tp > 1:
-                kept = f"÷ {shards} ranks = {exact(value / shards)} bytes" if shards > 1 else "copied on each rank"
+                kept = f"{exact(value)} ÷ {shards} = {exact(value / shards)} bytes" if shards > 1 else "copied on each"
                 yield f"  on one of {asked.tp} tp ranks: {kept}"
     yield f"whole model = {exact(total)} bytes per token"
     if asked.tp > 1 or asked.pp > 1:
-        stage = f", fullest of {asked.pp} pipeline stages" if asked.pp > 1 else ""
+        stage = ", fullest pipeline stage" if asked.pp > 1 else ""
         yield f"one GPU{stage} = {exact(memory.kv_bytes_per_token)} bytes per token"
     if memory.kv_bytes_per_token_reserved != memory.kv_bytes_per_token:
         yield f"reserved after the engine's page rules = {exact(memory.kv_bytes_per_token_reserved)} bytes per token"
@@ -221,7 +221,7 @@ def capacity_lines(estimate: Estimate) -> Iterator[str]:
     if memory.sequence_bytes > 0:
         ratio = pool / memory.sequence_bytes
         rounded = f"{whole(pool)} ÷ {whole(memory.sequence_bytes)}"
-        if math.isclose(ratio, capacity.max_concurrency, rel_tol=_TOLERANCE):
+        if math.isclose(ratio, capacity.max_concurrency, rel_tol=_EXACT):
             yield f"max_concurrency = pool ÷ sequence = {rounded} = {significant(capacity.max_concurrency, _DIGITS)}"
         else:
             yield f"max_concurrency = {significant(capacity.max_concurrency, _DIGITS)} (pool in whole blocks)"

@@ -51,7 +51,8 @@ def mixer_words(mixer: Mixer) -> str:
             return ", ".join([words, *_indexer_words(mixer.indexer)])
         case CompressedAttention():
             words = f"compressed attention, {mixer.num_attention_heads} heads, window {whole(mixer.window)}"
-            return ", ".join([f"{words} and one entry per {mixer.ratio} tokens", *_indexer_words(mixer.indexer)])
+            entries = "" if mixer.ratio is None else f" and one entry per {mixer.ratio} tokens"
+            return ", ".join([f"{words}{entries}", *_indexer_words(mixer.indexer)])
         case CrossAttention():
             return (
                 f"cross attention, {mixer.num_attention_heads} heads on {mixer.num_key_value_heads} of {mixer.head_dim}"
@@ -118,6 +119,8 @@ def cache_formula(mixer: Mixer) -> str | None:
             index = mixer.indexer.head_dim if mixer.indexer is not None and mixer.indexer.cached else 0
             latent = f"latent {mixer.kv_lora_rank} + rotary key {mixer.qk_rope_head_dim}"
             return f"({latent} + index key {index})" if index else f"({latent})"
+        case CompressedAttention(ratio=None):
+            return f"{mixer.head_dim}"
         case CompressedAttention():
             index = mixer.indexer.head_dim if mixer.indexer is not None and mixer.indexer.cached else 0
             return f"({mixer.head_dim} + ({mixer.head_dim} + index key {index}) ÷ {mixer.ratio})"
@@ -129,5 +132,7 @@ def cache_formula(mixer: Mixer) -> str | None:
 
 def window_words(mixer: Mixer) -> str:
     """What a layer's window does to its cache, or nothing."""
+    if isinstance(mixer, CompressedAttention):
+        return f"; the {mixer.head_dim} raw elements only until {exact(mixer.window)} tokens are held"
     window = window_tokens(mixer)
-    return "" if window is None else f" (until {exact(window)} tokens are held, then none)"
+    return "" if window is None else f"; none once {exact(window)} tokens are held"
