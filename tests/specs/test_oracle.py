@@ -24,7 +24,14 @@ COUNTED = [row for row in ROWS if row["expected"]]
 UNCOUNTED = [row for row in ROWS if not row["expected"]]
 
 #: Figures that differ from the library's for a reason, told here and nowhere else.
-KNOWN: dict[tuple[str, str], str] = {}
+KNOWN = dict.fromkeys(
+    [
+        ("deepseek-ai/DeepSeek-V4-Flash", "kv_elements_per_token"),
+        ("deepseek-ai/DeepSeek-V4-Pro", "kv_elements_per_token"),
+        ("sgl-project/DeepSeek-V4-Flash-FP8", "kv_elements_per_token"),
+    ],
+    "the row counts raw window entries only; kvplan adds the compressed entries that it gives as layers without window",
+)
 
 
 def test_the_oracle_has_all_its_rows():
@@ -40,7 +47,7 @@ def test_exact(row):
     wrong = {
         name: (summary[name], value)
         for name, value in row["expected"].items()
-        if name in summary and summary[name] != value and (row["repo"], name) not in KNOWN
+        if value is not None and name in summary and summary[name] != value and (row["repo"], name) not in KNOWN
     }
     assert wrong == {}
 
