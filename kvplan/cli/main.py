@@ -14,7 +14,9 @@ COMMANDS = {
     "estimate": LazyCommand(
         module="kvplan.cli.estimate", help="Memory, capacity, latency and throughput of one deployment."
     ),
-    "models": LazyCommand(module="kvplan.cli.models", help="Bundled models and your own: list, show."),
+    "validate": LazyCommand(module="kvplan.cli.validate", help="Predictions against measurements, worst first."),
+    "explain-log": LazyCommand(module="kvplan.cli.explain_log", help="An engine's start-up log, figure by figure."),
+    "models": LazyCommand(module="kvplan.cli.models", help="Bundled models and your own: list, show, import."),
     "gpus": LazyCommand(module="kvplan.cli.gpus", help="Bundled accelerators: list, show."),
     "engines": LazyCommand(module="kvplan.cli.engines", help="Bundled engine profiles: list, show."),
 }

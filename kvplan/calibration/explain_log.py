@@ -1,0 +1,157 @@
+"""A start-up log beside kvplan's estimate of the same deployment, line by line."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+from kvplan.calibration.explanation import ExplainedFigure, LogExplanation, Trouble
+from kvplan.calibration.log_reasons import Context, meaning, notes
+from kvplan.calibration.log_settings import LogSettings, quantize_if_full, settings_of
+from kvplan.calibration.logs import LogFigure, StartupLog, read_log
+from kvplan.calibration.planner import Planner
+from kvplan.core.precision import display_dtype
+from kvplan.core.results import Estimate
+from kvplan.core.units import GIB
+from kvplan.errors import KvplanError
+
+#: Figures in a log → lines of the ledger that explain them.
+_LEDGER: Final = {
+    "weights_gib": ("weights",),
+    "consumed_gib": ("weights", "runtime"),
+    "activation_gib": ("activation",),
+    "runtime_gib": ("runtime",),
+    "graph_gib": ("graph", "graph_outside"),
+    "graph_estimate_gib": ("graph", "graph_outside"),
+    "kv_pool_gib": ("kv_pool",),
+    "budget_gib": ("usable",),
+}
+
+
+def explain_log(
+    source: str | Path,
+    *,
+    planner: Planner,
+    known_model: Callable[[str], str | None],
+    options: Mapping[str, Any] | None = None,
+) -> LogExplanation:
+    """Read a start-up log, predict each of its figures, and say where and why they differ.
+
+    Args:
+        source: The log; `-` is standard input.
+        planner: Loaders and the estimate.
+        known_model: Bundled id of a model's name, None for others.
+        options: What the log does not say, or says wrongly, as `estimate` names it.
+
+    Returns:
+        Log and estimate, line by line.
+
+    Raises:
+        UsageError: The file can't be opened, or an option makes no sense.
+        SpecError: No start-up figures in it.
+    """
+    return explain(read_log(source), planner=planner, known_model=known_model, options=options or {})
+
+
+def explain(
+    log: StartupLog, *, planner: Planner, known_model: Callable[[str], str | None], options: Mapping[str, Any]
+) -> LogExplanation:
+    """As `explain_log`, for a log that was read."""
+    settings = settings_of(log, options, known_model=known_model)
+    warnings = list(_doubts(log))
+    missing = tuple(f"--{name}" for name in ("model", "gpu", "engine") if getattr(settings, name) is None)
+    estimate = None
+    if not missing:
+        try:
+            estimate = _estimate(settings, planner)
+        except KvplanError as error:
+            if not options:
+                warnings.append(f"no prediction: {'; '.join(str(error).splitlines())}")
+            else:
+                raise
+    figures = sorted(log.figures.values(), key=lambda figure: figure.line)
+    return LogExplanation(
+        engine=log.engine,
+        engine_version=log.facts.get("version"),
+        settings=settings.said,
+        missing=missing,
+        scenario=None if estimate is None else estimate.scenario,
+        figures=tuple(_explained(log, figure, estimate) for figure in figures),
+        troubles=tuple(Trouble(line=line, text=text, meaning=meaning(text)) for line, text in log.troubles),
+        suggestions=() if estimate is None else estimate.capacity.suggestions,
+        assumptions=() if estimate is None else estimate.assumptions,
+        warnings=(*warnings, *(() if estimate is None else estimate.warnings)),
+    )
+
+
+def _estimate(settings: LogSettings, planner: Planner) -> Estimate:
+    model = planner.model(settings.model)
+    quantize_if_full(settings, display_dtype(model))
+    return planner.estimate(
+        model,
+        planner.gpu(settings.gpu),
+        engine=planner.engine(settings.engine),
+        allow_context_overflow=True,
+        **settings.arguments,
+    )
+
+
+def _doubts(log: StartupLog) -> list[str]:
+    doubts = []
+    if log.starts > 1:
+        doubts.append(f"the log holds {log.starts} starts; the last is read")
+    if len(log.devices) > 1:
+        doubts.append(f"the log names several GPUs ({', '.join(log.devices)}): give --gpu")
+    return doubts
+
+
+def _explained(log: StartupLog, figure: LogFigure, estimate: Estimate | None) -> ExplainedFigure:
+    predicted = None if estimate is None else predicted_figures(estimate).get(figure.name)
+    ratio = predicted / figure.value if predicted is not None and figure.value > 0 else None
+    said: tuple[str, ...] = ()
+    if estimate is not None:
+        said = tuple(notes(Context(log=log, estimate=estimate, figure=figure, ratio=ratio)))
+    return ExplainedFigure(
+        name=figure.name,
+        unit=figure.unit,
+        logged=figure.value,
+        predicted=predicted,
+        ratio=ratio,
+        line=figure.line,
+        text=figure.text,
+        formula="" if estimate is None else _formula(figure.name, estimate),
+        notes=said,
+    )
+
+
+def _formula(name: str, estimate: Estimate) -> str:
+    wanted = _LEDGER.get(name, ())
+    return "; ".join(line.formula for line in estimate.memory.ledger if line.name in wanted and line.bytes)
+
+
+def predicted_figures(estimate: Estimate) -> dict[str, float]:
+    """What kvplan says for each figure that a log may have."""
+    memory, capacity = estimate.memory, estimate.capacity
+    tokens = memory.kv_pool_tokens if memory.kv_logged_tokens is None else memory.kv_logged_tokens
+    graph = memory.graph_bytes + memory.graph_outside_bytes
+    found = {
+        "weights_gib": memory.weights_bytes / GIB,
+        "consumed_gib": (memory.weights_bytes + memory.runtime_bytes) / GIB,
+        "activation_gib": memory.activation_bytes / GIB,
+        "runtime_gib": memory.runtime_bytes / GIB,
+        "graph_gib": graph / GIB,
+        "graph_estimate_gib": graph / GIB,
+        "budget_gib": memory.usable_bytes / GIB,
+        "kv_pool_gib": memory.kv_pool_bytes / GIB,
+        "kv_pool_tokens": float(tokens),
+        "kv_blocks": float(tokens // memory.kv_block_tokens) if memory.kv_block_tokens else 0.0,
+        "block_tokens": float(memory.kv_block_tokens),
+        "max_concurrency": capacity.max_concurrency,
+        "kv_needed_gib": memory.sequence_bytes / GIB,
+        "longest_context": float(capacity.max_context),
+    }
+    if estimate.scenario.engine.startswith("sglang"):
+        # Activations and graphs are not budgeted there, so kvplan has no figure for them.
+        return {name: value for name, value in found.items() if value or name not in {"graph_gib", "activation_gib"}}
+    return found

@@ -1,0 +1,134 @@
+"""`kvplan validate`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from kvplan.cli import options
+from kvplan.cli.app import Command, new_app
+from kvplan.cli.boundary import EXIT_INFEASIBLE
+from kvplan.cli.completion import complete_engine, complete_gpu, complete_model
+
+app = new_app()
+
+_ROWS = "For rows that do not say"
+_SHOWN = "What is shown"
+
+File = Annotated[
+    str,
+    typer.Argument(
+        metavar="FILE",
+        help="Measurements: CSV or JSONL, single requests, or a result of vllm bench, sglang or genai-perf; - is stdin.",
+        show_default=False,
+    ),
+]
+GroupBy = Annotated[
+    str, typer.Option("--group-by", metavar="NAMES", help="Any of model,gpu,engine.", rich_help_panel=_SHOWN)
+]
+Worst = Annotated[
+    int, typer.Option("--worst", min=0, help="Groups and rows shown, worst first; 0 is all.", rich_help_panel=_SHOWN)
+]
+Plot = Annotated[
+    Path | None,
+    typer.Option(
+        "--plot",
+        metavar="FILE",
+        help="Scatter plot of predicted against measured (.png, .svg, .pdf).",
+        rich_help_panel=_SHOWN,
+    ),
+]
+Model = Annotated[
+    str | None,
+    typer.Option("--model", "-m", metavar="NAME", help="Model.", autocompletion=complete_model, rich_help_panel=_ROWS),
+]
+Gpu = Annotated[
+    str | None,
+    typer.Option("--gpu", "-g", metavar="NAME", help="GPU.", autocompletion=complete_gpu, rich_help_panel=_ROWS),
+]
+Engine = Annotated[
+    str | None,
+    typer.Option(
+        "--engine", "-e", metavar="NAME", help="Engine.", autocompletion=complete_engine, rich_help_panel=_ROWS
+    ),
+]
+EngineVersion = Annotated[
+    str | None, typer.Option("--engine-version", metavar="TEXT", help="Engine version.", rich_help_panel=_ROWS)
+]
+Tp = Annotated[int | None, typer.Option("--tp", min=1, help="Tensor-parallel ranks [GPUs].", rich_help_panel=_ROWS)]
+Pp = Annotated[int | None, typer.Option("--pp", min=1, help="Pipeline stages [GPUs].", rich_help_panel=_ROWS)]
+Dp = Annotated[int | None, typer.Option("--dp", min=1, help="Data-parallel ranks [GPUs].", rich_help_panel=_ROWS)]
+Ep = Annotated[int | None, typer.Option("--ep", min=1, help="Expert-parallel ranks.", rich_help_panel=_ROWS)]
+Dtype = Annotated[str | None, typer.Option("--dtype", metavar="FORMAT", help="Weights.", rich_help_panel=_ROWS)]
+KvDtype = Annotated[str | None, typer.Option("--kv-dtype", metavar="FORMAT", help="KV cache.", rich_help_panel=_ROWS)]
+Concurrency = Annotated[
+    int | None, typer.Option("--concurrency", "-c", min=1, help="Sequences in flight.", rich_help_panel=_ROWS)
+]
+
+
+@app.command(cls=Command)
+def validate(
+    file: File,
+    *,
+    group_by: GroupBy = "model,gpu,engine",
+    worst: Worst = 10,
+    plot: Plot = None,
+    model: Model = None,
+    gpu: Gpu = None,
+    engine: Engine = None,
+    engine_version: EngineVersion = None,
+    dtype: Dtype = None,
+    kv_dtype: KvDtype = None,
+    tp: Tp = None,
+    pp: Pp = None,
+    dp: Dp = None,
+    ep: Ep = None,
+    concurrency: Concurrency = None,
+    json: options.Json = False,
+    form: options.Format = None,
+    output: options.Output = None,
+) -> None:
+    """Predict what was measured and say how far off kvplan is, worst first.
+
+    \b
+    Examples:
+      kvplan validate measurements.csv
+      kvplan validate measurements.csv --group-by gpu --worst 20
+      kvplan validate bench.json --gpu h100-sxm --model llama-3.1-8b --json
+
+    Exit code 3 says that no row could be predicted.
+    """  # noqa: D301 - click reads \b as "keep these lines"
+    from kvplan import api
+    from kvplan.calibration.planner import Planner
+    from kvplan.calibration.validate import validate as run
+    from kvplan.cli.output import destination
+    from kvplan.report.validation import ValidationReport
+
+    target = destination(json=json, form=form, output=output)
+    defaults = {
+        "model": model,
+        "gpu": gpu,
+        "engine": engine,
+        "engine_version": engine_version,
+        "dtype": dtype,
+        "kv_dtype": kv_dtype,
+        "tp": tp,
+        "pp": pp,
+        "dp": dp,
+        "ep": ep,
+        "concurrency": concurrency,
+    }
+    planner = Planner(
+        load_model=api.load_model, load_gpu=api.load_gpu, load_engine=api.load_engine, estimate=api.estimate
+    )
+    fields = [name.strip() for name in group_by.split(",") if name.strip()]
+    found = run(file, planner=planner, group_by=fields, defaults=defaults)
+    if plot is not None:
+        from kvplan.report.validation_plot import plot_validation
+
+        plot_validation(found, plot)
+    target.emit(ValidationReport(validation=found, worst=worst))
+    if not found.answered:
+        raise typer.Exit(EXIT_INFEASIBLE)
