@@ -23,14 +23,18 @@ ARROWS = {
     "calibration": {"core", "calibration"},
     "report": {"core", "report"},
     "api": {"core", "specs", "planning", "simulation", "calibration", "api"},
-    # Faces hand results to reports; file stems for lists and completion come from the registry without the API.
-    "cli": {"api", "report", "cli", "specs.registry"},
+    # Faces hand results to reports; file stems for lists and completion come from the registry without the API,
+    # and `models import` writes spec files.
+    "cli": {"api", "report", "cli", "specs.registry", "specs.importing"},
     "web": {"api", "report", "web", "specs.registry"},
     "__init__": {"api"},
     "__main__": {"cli"},
     "errors": set(),
 }
-OPEN_TO_ALL = {"errors", "__init__"}
+#: Modules of frozen result types beside core's own, which reports read as they read `core.results`.
+RESULT_TYPES = {"calibration.explanation", "calibration.scoring", "calibration.validation"}
+#: Commands that call below the API until it has their function; an entry leaves when it does.
+NOT_YET_THROUGH_THE_API = {"cli/explain_log.py": {"calibration"}, "cli/validate.py": {"calibration"}}
 
 
 def modules():
@@ -63,6 +67,8 @@ def inner_targets(name):
 @pytest.mark.parametrize("path", modules(), ids=lambda path: str(path.relative_to(PACKAGE)))
 def test_imports_follow_the_arrows(path):
     allowed = ARROWS[part_of(path)] | {"errors"}
+    allowed |= NOT_YET_THROUGH_THE_API.get(path.relative_to(PACKAGE).as_posix(), set())
+    allowed |= RESULT_TYPES if part_of(path) == "report" else set()
     for name in imports(path):
         if not name.startswith("kvplan."):
             continue
@@ -82,6 +88,13 @@ def test_core_imports_the_standard_library_only(path):
     for name in imports(path):
         top = name.split(".")[0]
         assert top == "kvplan" or top in sys.stdlib_module_names, f"{path.name} imports {name}"
+
+
+@pytest.mark.parametrize("name", sorted(RESULT_TYPES))
+def test_modules_of_result_types_hold_nothing_else(name):
+    path = PACKAGE / f"{name.replace('.', '/')}.py"
+    inner = {item.split(".")[1] for item in imports(path) if item.startswith("kvplan.")}
+    assert inner <= {"core", "errors", "calibration"}
 
 
 def test_only_the_hub_module_imports_huggingface_hub():

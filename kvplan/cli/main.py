@@ -29,6 +29,7 @@ class Kvplan(Root):
 
 
 app = typer.Typer(
+    name="kvplan",
     cls=Kvplan,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -62,3 +63,37 @@ def show(name: Name, json: options.Json = False, form: options.Format = None, ou
 
     target = destination(json=json, form=form, output=output)
     target.emit(ModelReport(model=api.load_model(name)))
+
+
+@app.command("import", cls=Command)
+def import_(
+    *,
+    source: Annotated[
+        str,
+        typer.Argument(
+            metavar="REPO|PATH", help="Hugging Face repo id, config.json or its folder.", show_default=False
+        ),
+    ],
+    output: Annotated[
+        Path, typer.Option("--output", "-o", metavar="FILE", help="The spec YAML to write.", show_default=False)
+    ],
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace a file that is there.")] = False,
+    json: options.Json = False,
+) -> None:
+    """Write a model's config as a spec file to review, edit and keep; `--model FILE` then reads it.
+
+    \b
+    Examples:
+      kvplan models import path/to/config.json -o my-model.yaml
+      kvplan models import openai/gpt-oss-20b -o gpt-oss-20b.yaml     (needs the network)
+    """  # noqa: D301 - click reads \b as "keep these lines"
+    from kvplan.cli.output import destination
+    from kvplan.report.specs import ImportReport
+    from kvplan.specs.importing import import_model
+
+    target = destination(json=json, form=None, output=None)
+    found = import_model(source, output, overwrite=overwrite)
+    report = ImportReport(
+        path=str(found.path), model=found.model.id, parameters=found.parameters, warnings=found.warnings
+    )
+    target.emit(report)

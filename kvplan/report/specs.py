@@ -145,6 +145,37 @@ class ModelListReport:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ImportReport:
+    """A spec file that was written.
+
+    Attributes:
+        path: The file.
+        model: Id of the model.
+        parameters: Its parameters [parameter].
+        warnings: What to doubt.
+    """
+
+    path: str
+    model: str
+    parameters: int
+    warnings: tuple[str, ...]
+
+    def data(self) -> dict[str, Any]:
+        """The same as a document."""
+        return plain_data(self)  # type: ignore[no-any-return]
+
+    def records(self) -> Sequence[Mapping[str, Any]]:
+        """One flat row."""
+        return (flat(self.data()),)
+
+    def blocks(self) -> Sequence[Block]:
+        """One line, and warnings."""
+        text = f"wrote {self.path}: {self.model}, {whole(self.parameters)} parameters; review it before use"
+        lines: list[Block] = [Line(text=text)]
+        return [*lines, Bullets(title="Warnings", items=self.warnings, tone="warning")] if self.warnings else lines
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class GpuReport:
     """One accelerator."""
 

@@ -75,3 +75,29 @@ def test_unknown_names_get_the_nearest(group, name, invoke):
     assert result.exit_code == 2
     assert result.stdout == ""
     assert "did you mean" in result.stderr
+
+
+def test_models_import_writes_a_spec_that_reads_back(invoke, tmp_path):
+    config = {
+        "architectures": ["LlamaForCausalLM"],
+        "model_type": "llama",
+        "hidden_size": 64,
+        "intermediate_size": 128,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 4,
+        "num_key_value_heads": 2,
+        "vocab_size": 256,
+        "max_position_embeddings": 512,
+        "tie_word_embeddings": False,
+        "torch_dtype": "bfloat16",
+    }
+    folder = tmp_path / "tiny"
+    folder.mkdir()
+    (folder / "config.json").write_text(json.dumps(config), encoding="utf-8")
+    spec = tmp_path / "tiny.yaml"
+    data = json.loads(ask(invoke, "models", "import", folder, "-o", spec, "--json"))
+    assert data["parameters"] == json.loads(ask(invoke, "models", "show", spec, "--json"))["params_total"]
+    again = invoke("models", "import", folder, "-o", spec)
+    assert again.exit_code == 2
+    assert "is there already" in again.stderr
+    assert "wrote" in ask(invoke, "models", "import", folder, "-o", spec, "--overwrite")

@@ -11,7 +11,7 @@ BASE = ("estimate", "--model", "llama-3-8b", "--gpu", "a100-80g")
     ("args", "words"),
     [
         (("estimat",), "did you mean estimate?"),
-        (("nonsense",), "commands: estimate, models"),
+        (("nonsense",), "commands: estimate, "),
         (("models", "lst"), "did you mean list?"),
         (("estimate", "--modle", "x"), "--model"),
         (("estimate", "--model", "llama-3-8b"), "Missing option '--gpu'"),
