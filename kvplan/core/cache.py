@@ -160,11 +160,17 @@ def kv_bytes_per_token_model(model: Model, kv_dtype: str) -> int:
 
 
 def window_layers(model: Model) -> int:
-    """Decoder layers with a window: those that keep nothing else, and those of compressed attention."""
+    """Decoder layers with a cache that is a window: those that keep nothing else, and those of compressed attention.
+
+    Windowed layers of encoders and layers that read an earlier layer's cache keep none and are not counted.
+    """
     return sum(
         group.count
         for group in model.groups
-        if any(window_tokens(m) is not None or isinstance(m, CompressedAttention) for m in group.layer.mixers)
+        if any(
+            (window_tokens(m) is not None and elements_per_token(m) > 0) or isinstance(m, CompressedAttention)
+            for m in group.layer.mixers
+        )
     )
 
 

@@ -99,7 +99,7 @@ def _plain_bert(config: Config, *, pooler: bool, types: int = 2, offset: int = 0
     width = dims.hidden_size
     tensors = (
         *_embeddings(config, dims, width=width, types=config.integer("type_vocab_size", default=types, minimum=0)),
-        *read_head(config, HeadStyle(hidden=width, vocab_size=dims.vocab_size, pooler=pooler)),
+        *read_head(config, HeadStyle(hidden=width, own_bias=True, vocab_size=dims.vocab_size, pooler=pooler)),
     )
     _refuse_decoder(config)
     config.ignore("pooler_fc_size", "pooler_num_attention_heads", "pooler_num_fc_layers", "pooler_size_per_head")
@@ -180,7 +180,7 @@ def mpnet(config: Config) -> Blueprint:
     tensors = (
         *_embeddings(config, dims, width=width, types=0),
         *vector("encoder.relative_attention_bias", _OTHER, buckets, dims.num_attention_heads),
-        *read_head(config, HeadStyle(hidden=width, vocab_size=dims.vocab_size, pooler=True)),
+        *read_head(config, HeadStyle(hidden=width, own_bias=True, vocab_size=dims.vocab_size, pooler=True)),
     )
     layer = encoder_layer(dims, config.integer("intermediate_size"), _MPNET)
     return _blueprint(dims, (layer,) * dims.num_hidden_layers, tensors, _MPNET, offset=2)
@@ -208,7 +208,9 @@ def albert(config: Config) -> Blueprint:
     tensors = (
         *_embeddings(config, dims, width=width, types=config.integer("type_vocab_size", default=2, minimum=0)),
         *linear("encoder.embedding_hidden_mapping_in", _OTHER, out_features=hidden, in_features=width, bias=True),
-        *read_head(config, HeadStyle(hidden=hidden, vocab_size=dims.vocab_size, pooler=True, width=width)),
+        *read_head(
+            config, HeadStyle(hidden=hidden, own_bias=True, vocab_size=dims.vocab_size, pooler=True, width=width)
+        ),
     )
     config.ignore("net_structure_type", "gap_size", "num_memory_blocks", "down_scale_factor")
     return _blueprint(dims, layers, tensors, names)
@@ -257,7 +259,7 @@ def deberta_v2(config: Config) -> Blueprint:
     if kernel:
         tensors += vector("encoder.conv.conv", _OTHER, hidden, hidden, kernel)
         tensors += vector("encoder.conv.conv.bias", _OTHER, hidden) + norm("encoder.conv.LayerNorm", hidden, bias=True)
-    tensors += read_head(config, HeadStyle(hidden=hidden, vocab_size=dims.vocab_size, width=width))
+    tensors += read_head(config, HeadStyle(hidden=hidden, own_bias=True, vocab_size=dims.vocab_size, width=width))
     config.ignore("pooler_hidden_size", "pooler_hidden_act", "conv_act", "max_relative_positions", "pos_att_type")
     layer = encoder_layer(dims, inner, _DEBERTA_V2, extra=extra)
     return _blueprint(dims, (layer,) * dims.num_hidden_layers, tensors, _DEBERTA_V2)
@@ -385,7 +387,9 @@ def eurobert(config: Config) -> Blueprint:
     )
     config.ignore("classifier_pooling", "clf_pooling", "mask_token_id")
     if architecture.endswith("ForMaskedLM"):
-        return replace(base, layers=layers)
+        bias = config.boolean("mlp_bias", default=False)
+        own = vector("lm_head.bias", TensorClass.HEAD, base.vocab_size, shards=None) if bias else ()
+        return replace(base, layers=layers, tensors=(*base.tensors, *own))
     return replace(
         base, layers=layers, tensors=tuple(t for t in base.tensors if t.tensor_class is not TensorClass.HEAD)
     )

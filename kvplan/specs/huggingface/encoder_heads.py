@@ -32,6 +32,7 @@ class HeadStyle:
         norm_bias: Bias of the norm before an output.
         decoder_bias: Bias of the output over the vocabulary.
         normed: True where classifiers have that norm too (ModernBERT).
+        own_bias: True where an untied output keeps a second bias.
     """
 
     hidden: int
@@ -43,6 +44,7 @@ class HeadStyle:
     norm_bias: bool = True
     decoder_bias: bool = True
     normed: bool = False
+    own_bias: bool = False
 
 
 def read_head(config: Config, style: HeadStyle) -> tuple[Tensor, ...]:
@@ -122,4 +124,5 @@ def _over_vocabulary(config: Config, style: HeadStyle) -> tuple[Tensor, ...]:
         *norm("cls.predictions.transform.LayerNorm", width, bias=style.norm_bias),
         output,
         *(vector("cls.predictions.bias", TensorClass.HEAD, vocab_size, shards=None) if style.decoder_bias else ()),
+        *(vector(f"{output.name}.bias", TensorClass.HEAD, vocab_size) if style.own_bias and not tied else ()),
     )
