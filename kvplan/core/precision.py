@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Final
@@ -210,7 +211,9 @@ def display_dtype(model: Model) -> str:
     if not counts:
         return model.dtype
     largest = max(counts, key=lambda key: counts[key])
-    return next((name for start, name in _DISPLAY if largest.startswith(start)), largest)
+    grouped = re.match(r"[a-z]+(\d)_", largest)
+    default = f"int{grouped[1]}" if grouped else largest
+    return next((name for start, name in _DISPLAY if largest.startswith(start)), default)
 
 
 def _quantised(model: Model) -> Iterator[tuple[int, Format]]:

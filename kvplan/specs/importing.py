@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import re
 import tempfile
@@ -84,7 +85,8 @@ def _spec(source: str) -> tuple[dict[str, Any], int | None, tuple[str, ...]]:
         raise UsageError(msg, hint="kvplan takes the path of a GGUF or a spec as it is")
     if path.exists():
         config_path = path / "config.json" if path.is_dir() else path
-        sidecar_path = config_path.with_name(_SIDECAR)
+        plain = config_path.name == "config.json"
+        sidecar_path = config_path.with_name(_SIDECAR) if plain else config_path.with_suffix(f".{_SIDECAR}")
         sidecar = read_json(sidecar_path) if sidecar_path.is_file() else None
         config = read_json(config_path)
         named = config.get("_name_or_path")
@@ -111,12 +113,19 @@ def _fields(name: str, config: Mapping[str, Any], sidecar: Mapping[str, Any] | N
     fields: dict[str, Any] = {"id": canonical_id(name)}
     if "/" in name:
         fields["aliases"] = [name]
-    fields["config"] = {key: value for key, value in config.items() if key not in _NOISE}
+    fields["config"] = {key: value for key, value in config.items() if key not in _NOISE and _is_finite(value)}
     if isinstance(config.get("quantization_config"), Mapping):
         fields["config"]["quantization_config"] = _without_experts(config["quantization_config"])
     elif sidecar is not None:  # the config's own counts before it
         fields["hf_quant_config"] = _without_experts(sidecar)
     return fields
+
+
+def _is_finite(value: Any) -> bool:  # noqa: ANN401 - a piece of JSON
+    """False for what holds an infinite number (limits of Mamba's time step), which a spec can't hold."""
+    if isinstance(value, float):
+        return math.isfinite(value)
+    return all(_is_finite(item) for item in value) if isinstance(value, list) else True
 
 
 def _without_experts(value: Any) -> Any:  # noqa: ANN401 - a piece of JSON

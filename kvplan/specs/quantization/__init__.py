@@ -77,10 +77,22 @@ def read_quantization(config: Config) -> QuantizationPlan | None:
             if not isinstance(data, Mapping):
                 raise place.error(name, f"must be an object, not {type(data).__name__}")
             quant = Config(data, source=place.source, parent=place, path=place.field(name))
-            return _read(quant, config)
+            plan = _read(quant, config)
+            _tell_sidecar(plan, config)
+            return plan
     if config.sidecar is not None:
         return _read(Config(config.sidecar, source="hf_quant_config.json", parent=config), config)
     return None
+
+
+def _tell_sidecar(plan: QuantizationPlan, config: Config) -> None:
+    """Warn where only the sidecar asks for a quantised cache: engines that read `config.json` alone won't have one."""
+    inner = config.sidecar.get("quantization") if config.sidecar is not None else None
+    algorithm = inner.get("kv_cache_quant_algo") if isinstance(inner, Mapping) else None
+    if plan.kv_dtype is None and isinstance(algorithm, str) and algorithm.lower() not in {"", "none"}:
+        config.warnings.append(
+            f"hf_quant_config.json asks for a {algorithm[:20]} cache and {config.source} does not: vLLM reads the latter"
+        )
 
 
 def _read(quant: Config, config: Config) -> QuantizationPlan:

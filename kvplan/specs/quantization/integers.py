@@ -162,8 +162,8 @@ def bitsandbytes(quant: Config, _config: Config) -> QuantizationPlan:
 
     Every linear layer but the head, towers included, unless `llm_int8_skip_modules` names it.
     """
-    eight = quant.boolean("load_in_8bit", "_load_in_8bit", default=False)
-    four = quant.boolean("load_in_4bit", "_load_in_4bit", default=False)
+    eight = quant.boolean("load_in_8bit", default=False) | quant.boolean("_load_in_8bit", default=False)
+    four = quant.boolean("load_in_4bit", default=False) | quant.boolean("_load_in_4bit", default=False)
     kind = quant.string("bnb_4bit_quant_type", default="fp4")
     double = quant.boolean("bnb_4bit_use_double_quant", default=False)
     skip = name_list(quant, "llm_int8_skip_modules", "modules_to_not_convert")

@@ -32,7 +32,9 @@ _INT4: Final = {"W4A16": False, "W4A16_AWQ": False, "W4A8_AWQ": False, "INT4_AWQ
 
 
 def modelopt(quant: Config, _config: Config) -> QuantizationPlan:
-    """ModelOpt: every linear layer that no exclusion names, head and towers included, in the format of `quant_algo`.
+    """ModelOpt: every linear layer that no exclusion names, towers included, in the format of `quant_algo`.
+
+    The head stays unless `quantized_layers` names it: ModelOpt never quantises it by default, and engines do not either.
 
     `MIXED_PRECISION` lists each module in `quantized_layers` (or in the targets of `config_groups`).
     """
@@ -53,7 +55,7 @@ def modelopt(quant: Config, _config: Config) -> QuantizationPlan:
     if algo == "MIXED_PRECISION":
         rules = _mixed(body, group)
     else:
-        rules = (Rule(format=algorithm_format(algo, group, body), linears=True, head=True, towers=True),)
+        rules = (Rule(format=algorithm_format(algo, group, body), linears=True, towers=True),)
     return QuantizationPlan(name="modelopt", rules=rules, ignore=ignore, kv_dtype=kv_dtype)
 
 

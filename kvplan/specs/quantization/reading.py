@@ -18,8 +18,8 @@ def where(quant: Config, name: str) -> str:
 
 
 def name_list(quant: Config, *names: str) -> NameList | None:
-    """A list of module names under one of its spellings, or None."""
-    found = quant.strings(*names)
+    """The module names under all spellings of a list together, or None where there are none."""
+    found = [name for spelling in names for name in quant.strings(spelling) or ()]
     return NameList(found, where=where(quant, names[0])) if found else None
 
 
@@ -29,20 +29,22 @@ def read_kv_scheme(quant: Config, *names: str) -> str | None:
     Raises:
         SpecError: It is neither.
     """
-    value = quant.raw(*names)
-    if value is None or value in ("", "none", "None", {}):
+    name = next((name for name in names if quant.data.get(name) not in (None, "", "none", "None", {})), None)
+    quant.ignore(*(other for other in names if other != name))
+    if name is None:
         return None
+    value = quant.raw(name)
     if isinstance(value, str):
         found = {"fp8": "fp8", "int8": "int8", "nvfp4": "nvfp4", "fp8_e4m3": "fp8", "fp8_e5m2": "fp8"}.get(
             value.lower()
         )
         if found is None:
-            raise quant.error(names[0], f"{value!r} is not a cache format that kvplan knows")
+            raise quant.error(name, f"{value!r} is not a cache format that kvplan knows")
         return found
-    scheme = quant.nested(*names)
+    scheme = quant.nested(name)
     bits, kind = scheme.integer("num_bits", maximum=16), scheme.string("type", default="float")
     scheme.ignore(*scheme.data)
     known = {(8, "float"): "fp8", (8, "int"): "int8", (4, "float"): "nvfp4", (4, "int"): "int4", (16, "float"): None}
     if (bits, kind) not in known:
-        raise quant.error(names[0], f"{bits}-bit {kind} is not a cache format that kvplan knows")
+        raise quant.error(name, f"{bits}-bit {kind} is not a cache format that kvplan knows")
     return known[bits, str(kind)]

@@ -1,0 +1,129 @@
+"""What-if precision: sizes of every override, GGUF mixtures against llama.cpp's own table, what stays 16-bit."""
+
+from __future__ import annotations
+
+import pytest
+
+from kvplan.core.dtypes import FORMATS, integer_format
+from kvplan.core.gguf_mixtures import FILE_TYPES, use_more_bits
+from kvplan.core.model import TensorClass
+from kvplan.core.parameters import parameters_total, weights_bytes_model
+from kvplan.core.precision import DTYPES, apply_dtype, canonical_dtype, display_dtype, precision_by_class
+from kvplan.errors import UnknownNameError
+from kvplan.specs.huggingface import from_config
+
+LLAMA_31_8B = {
+    "model_type": "llama", "architectures": ["LlamaForCausalLM"], "hidden_size": 4096, "intermediate_size": 14336,
+    "num_hidden_layers": 32, "num_attention_heads": 32, "num_key_value_heads": 8, "vocab_size": 128256,
+    "max_position_embeddings": 131072, "tie_word_embeddings": False, "torch_dtype": "bfloat16",
+}  # fmt: skip
+LINEAR = 6_979_321_856
+REST = 8_030_261_248 - LINEAR
+
+
+@pytest.fixture(scope="module")
+def llama():
+    return from_config(LLAMA_31_8B, model_id="llama-3.1-8b")
+
+
+#: Bits per weight of whole files of Llama-3.1-8B. Source: llama.cpp tools/quantize/README.md, commit 311c2c9f.
+LLAMA_CPP = {
+    "iq1_s": 2.0042, "iq1_m": 2.1460, "iq2_xxs": 2.3824, "iq2_xs": 2.5882, "iq2_s": 2.7403, "iq2_m": 2.9294,
+    "iq3_xxs": 3.2548, "iq3_xs": 3.4977, "iq3_s": 3.6606, "iq3_m": 3.7628, "iq4_xs": 4.4597, "iq4_nl": 4.6818,
+    "q2_k_s": 2.9697, "q2_k": 3.1593, "q3_k_s": 3.6429, "q3_k_l": 4.2979, "q4_k_s": 4.6672, "q4_k_m": 4.8944,
+    "q5_k_s": 5.5704, "q5_k_m": 5.7036, "q6_k": 6.5633, "q8_0": 8.5008,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "bits"), LLAMA_CPP.items())
+def test_gguf_files_have_the_size_that_llama_cpp_prints(llama, name, bits):
+    model = apply_dtype(llama, name)
+    # The table has four decimals: half of the last one is 0.0025 % of the smallest entry.
+    assert weights_bytes_model(model) * 8 / parameters_total(model) == pytest.approx(bits, rel=5e-5)
+    assert display_dtype(model) == name
+
+
+def test_q4_k_m_of_llama_8b_and_70b(llama):
+    assert weights_bytes_model(apply_dtype(llama, "Q4_K_M")) / 2**30 == pytest.approx(4.58, rel=0.005)
+    large = {**LLAMA_31_8B, "hidden_size": 8192, "intermediate_size": 28672, "num_hidden_layers": 80,
+             "num_attention_heads": 64}  # fmt: skip
+    model = from_config(large, model_id="llama-3.1-70b")
+    # Source: size of bartowski/Meta-Llama-3.1-70B-Instruct Q4_K_M, 42.52 GB.
+    assert weights_bytes_model(apply_dtype(model, "q4_k_m")) == pytest.approx(42.52e9, rel=0.001)
+
+
+#: Bytes beside the 16-bit tensors, from the layouts: payload + scales + zero points of the linear layers.
+@pytest.mark.parametrize(
+    ("name", "linear_bits"),
+    [
+        ("fp8", 8.0), ("int8", 8 + 16 / 5120), ("w8a8", 8 + 32 / 5120), ("int4", 4.125), ("awq", 4.15625), ("gptq", 4.15625),
+        ("nvfp4", 4.5), ("mxfp4", 4.25), ("nf4", 4.5),
+    ],
+)  # fmt: skip
+def test_overrides_quantise_linear_layers_and_leave_the_rest(llama, name, linear_bits):
+    model = apply_dtype(llama, name)
+    # Row scales depend on the row length (4096 to 14336): half a thousandth of the linear layers covers them.
+    assert weights_bytes_model(model) == pytest.approx(LINEAR * linear_bits / 8 + REST * 2, rel=5e-4)
+    classes = precision_by_class(model)
+    for kind in (TensorClass.EMBEDDING, TensorClass.HEAD, TensorClass.OTHER):
+        assert classes[kind].bits == 16
+        assert classes[kind].compute == "bf16"
+    assert classes[TensorClass.MLP].formats == (name,)
+    assert display_dtype(model) == name
+
+
+def test_compute_format_is_that_of_the_multiplication(llama):
+    def compute(name):
+        return precision_by_class(apply_dtype(llama, name))[TensorClass.MLP].compute
+
+    assert [compute(n) for n in ("fp8", "w8a8", "nvfp4", "awq", "int4", "nf4", "q4_k_m")] == [
+        "fp8", "int8", "fp4", "bf16", "bf16", "bf16", "bf16",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ["fp32", "tf32", "bf16", "fp16"])
+def test_plain_overrides(llama, name):
+    model = apply_dtype(apply_dtype(llama, "fp8"), name)
+    assert weights_bytes_model(model) == parameters_total(llama) * FORMATS[name].element_bits // 8
+    assert model.quantization is None
+
+
+def test_the_checkpoints_own_format_changes_nothing(llama):
+    assert apply_dtype(llama, "bf16") is llama
+    native = from_config(
+        {**LLAMA_31_8B, "quantization_config": {"quant_method": "fp8", "weight_block_size": [128, 128]}}, model_id="x"
+    )
+    assert apply_dtype(native, "fp8") is native
+    assert weights_bytes_model(apply_dtype(native, "bf16")) == weights_bytes_model(llama)
+
+
+def test_every_name_works_and_parameters_never_change(llama):
+    for name in DTYPES:
+        model = apply_dtype(llama, name)
+        assert parameters_total(model) == parameters_total(llama)
+        assert model.num_hidden_layers == 32
+
+
+def test_wide_checkpoints_become_16_bit_beside_their_linear_layers(llama):
+    wide = apply_dtype(apply_dtype(llama, "fp32"), "awq")
+    assert weights_bytes_model(wide) == weights_bytes_model(apply_dtype(llama, "awq"))
+
+
+def test_names_are_forgiving_and_unknown_ones_are_refused():
+    assert canonical_dtype("Q4_K") == "q4_k_m"
+    assert canonical_dtype("IQ4-XS") == "iq4_xs"
+    with pytest.raises(UnknownNameError, match="q4_k_x") as caught:
+        canonical_dtype("q4_k_x")
+    assert "q4_k" in str(caught.value.hint)
+
+
+def test_layout_of_formats():
+    assert FORMATS["awq"].bits_per_element() == 4.15625
+    assert FORMATS["nf4_double"].bits_per_element() == pytest.approx(4.127, abs=5e-4)
+    assert FORMATS["fp8_block"].bits_per_element() == 8 + 32 / 128**2
+    assert integer_format("gptq", bits=3, group_size=128, zero_bits=3).bits_per_element() == pytest.approx(
+        3.148, abs=1e-3
+    )
+    assert FORMATS["mxfp4"].stored_bytes(1, 32) == 17
+    assert [i for i in range(32) if use_more_bits(i, 32)][:5] == [0, 1, 2, 3, 6]
+    assert set(FILE_TYPES.values()) <= set(FORMATS)
