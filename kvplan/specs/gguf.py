@@ -138,8 +138,8 @@ def model_from_gguf(file: GgufFile, *, model_id: str) -> Model:
         raise config.error("nextn_predict_layers", f"{predicted} is not less than block_count")
     by_layer, rest = _by_layer(file, blocks)
     keys = _read_keys(arch, config, blocks - predicted)
-    layers = [_layer(keys, index, by_layer[index]) for index in range(blocks - predicted)]
     tensors = _model_tensors(file, rest, keys.hidden)
+    layers = [_layer(keys, index, by_layer[index]) for index in range(blocks - predicted)]
     max_context = config.optional_integer("context_length")
     _judge(config)
     kept = sum(t.stored_bytes for t in rest) + sum(t.stored_bytes for part in by_layer[: keys.layers] for t in part)

@@ -7,10 +7,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import gguf
-import numpy as np
-from gguf.constants import GGML_QUANT_SIZES, GGMLQuantizationType
-
 
 def write_gguf(
     path: Path,
@@ -24,6 +20,10 @@ def write_gguf(
 
     `keys` are without the architecture's prefix; `tensors` maps a name to its shape (out, in) and type (`Q4_K`).
     """
+    import gguf
+    import numpy as np
+    from gguf.constants import GGML_QUANT_SIZES, GGMLQuantizationType
+
     writer = gguf.GGUFWriter(path, arch)
     writer.add_file_type(file_type)
     writer.add_array("tokenizer.ggml.tokens", [f"token {i}" for i in range(5000)])

@@ -40,7 +40,7 @@ def apply_quantization(blueprint: Blueprint, config: Config) -> Quantized:
     """
     if config.sidecar is None and not _mentions_quantization(config):
         return Quantized(blueprint=blueprint)
-    from kvplan.specs.quantization import Part, read_quantization  # noqa: PLC0415 - large, and most models are plain
+    from kvplan.specs.quantization import Part, read_quantization  # large, and most models are plain
 
     plan = read_quantization(config)
     if plan is None:
