@@ -22,7 +22,8 @@ from kvplan.specs import registry
 from kvplan.specs.yaml import YamlDocument, closest, load_yaml
 
 _PHYSICS: Final = "_physics.yaml"
-_VERSION = re.compile(r"(\d+)(?:\.(\d+))?")
+_DOTTED = re.compile(r"(\d+)\.(\d+)")
+_WHOLE = re.compile(r"(\d+)()")
 _NAME = re.compile(r"(?P<id>.*?)(?:\s*[@=]+\s*|\s+v?(?=\d))(?P<version>\S.*)\Z")
 _SECTIONS: Final = ("id", "aliases", "memory", "scheduling", "efficiency", "provenance", "notes")
 _BUNDLES: Final = ("inherits", "shared", "families", "fallback", "versions")
@@ -80,7 +81,7 @@ def _wanted(version: str | None) -> tuple[int, int] | None:
     """Major and minor number of free text; None is the newest."""
     if version is None or not version.strip() or version.strip().lower() in {"latest", "main", "nightly"}:
         return None
-    match = _VERSION.search(version)
+    match = _DOTTED.search(version) or _WHOLE.search(version)
     if match is None:
         msg = f"engine version {version!r} has no number"
         raise UnknownNameError(msg, hint="write it like vllm@0.19, or leave it out for the newest rules")
@@ -186,8 +187,21 @@ class _Layers:
     fallback: Fields
 
 
-def _layers(section: Fields) -> _Layers:
-    return _Layers(section.get("shared", {}), section.get("families", {}), section.get("fallback", {}))
+def _layers(document: YamlDocument, place: tuple[str, ...], section: Fields) -> _Layers:
+    """One section's layers, every name checked where it is written."""
+    names = tuple(field.name for field in fields(Efficiency))
+    found = _Layers(section.get("shared", {}), section.get("families", {}), section.get("fallback", {}))
+    _known(document, (*place, "shared"), found.shared, names)
+    _known(document, (*place, "fallback"), found.fallback, names)
+    for family, values in found.families.items():
+        _known(document, (*place, "families", family), values, names)
+    return found
+
+
+@cache
+def _physics() -> _Layers:
+    document = _bundled(registry.spec_folder("engine") / _PHYSICS)
+    return _layers(document, (), document.data)
 
 
 def _efficiencies(
@@ -195,8 +209,9 @@ def _efficiencies(
 ) -> tuple[dict[str, Efficiency], Efficiency]:
     _known(document, ("efficiency",), section, _BUNDLES)
     own = {key: value for key, value in section.items() if key != "versions"}
-    physics = _bundled(registry.spec_folder("engine") / _PHYSICS).data if own.get("inherits", True) else {}
-    stack = [_layers(physics), _layers(own), *(_layers(one) for one in _overrides(section, applied))]
+    stack = [_physics()] if own.get("inherits", True) else []
+    stack.append(_layers(document, ("efficiency",), own))
+    stack += [_layers(document, ("efficiency", "versions"), one) for one in _overrides(section, applied)]
     families = dict.fromkeys(name for layers in stack for name in layers.families)
 
     def merged(family: str | None) -> Efficiency:
@@ -204,7 +219,7 @@ def _efficiencies(
         for layers in stack:
             values = _merge(values, layers.shared)
             values = _merge(values, layers.families.get(family, {}) if family is not None else layers.fallback)
-        return _made(document, "efficiency", Efficiency, values)
+        return Efficiency(**values)
 
     return {family: merged(family) for family in families}, merged(None)
 

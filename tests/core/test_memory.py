@@ -1,0 +1,306 @@
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kvplan.core.engine import Settings
+from kvplan.core.layout import Layout
+from kvplan.core.memory import plan_memory, resolve_kv_dtype
+from kvplan.core.model import Attention, DenseFeedForward, Layer, Model, TensorClass, group_layers, linear
+from kvplan.core.parameters import weights_bytes_per_rank
+from kvplan.core.precision import apply_dtype
+from kvplan.core.units import GIB
+from kvplan.specs.engines import load_engine
+from kvplan.specs.hardware import load_gpu
+from kvplan.specs.models import load_model
+
+ENGINES = (
+    "vllm",
+    "vllm@0.6",
+    "vllm@0.11",
+    "vllm@0.15",
+    "vllm@0.19",
+    "vllm@0.21",
+    "sglang",
+    "sglang@0.4",
+    "tensorrt-llm",
+    "llama.cpp",
+    "ideal",
+)
+MODELS = (
+    "llama-3.1-8b",
+    "gemma-3-27b-it",
+    "deepseek-v3",
+    "qwen3-next-80b-a3b",
+    "gpt-oss-20b",
+    "whisper-large-v3",
+    "qwen3-30b-a3b",
+)
+FIXED = Settings(max_num_seqs=128, max_num_batched_tokens=4096)
+
+
+def plain_model(*, kv_heads=8, layers=32, heads=32, window=None):
+    """A small dense model built by hand: hidden 4096, head_dim 128, gated MLP of 14336."""
+    attention = TensorClass.ATTENTION
+    mixer = Attention(
+        num_attention_heads=heads,
+        num_key_value_heads=kv_heads,
+        head_dim=128,
+        v_head_dim=128,
+        window=window,
+        tensors=(
+            *linear("q", attention, out_features=heads * 128, in_features=4096),
+            *linear("k", attention, out_features=kv_heads * 128, in_features=4096, shards=kv_heads),
+            *linear("v", attention, out_features=kv_heads * 128, in_features=4096, shards=kv_heads),
+            *linear("o", attention, out_features=4096, in_features=heads * 128),
+        ),
+    )
+    mlp = DenseFeedForward(
+        tensors=(
+            *linear("gate", TensorClass.MLP, out_features=14336, in_features=4096),
+            *linear("up", TensorClass.MLP, out_features=14336, in_features=4096),
+            *linear("down", TensorClass.MLP, out_features=4096, in_features=14336),
+        )
+    )
+    groups, order = group_layers([Layer(mixers=(mixer,), feed_forward=mlp)] * layers)
+    return Model(
+        id="plain", architecture="Plain", dtype="bf16", hidden_size=4096, vocab_size=32000, max_context=2**20,
+        groups=groups, layer_order=order, tensors=linear("lm_head", TensorClass.HEAD, out_features=32000, in_features=4096),
+    )  # fmt: skip
+
+
+def plan(
+    model,
+    gpu="h100-80g-sxm",
+    engine="vllm",
+    *,
+    settings=FIXED,
+    kv_dtype=None,
+    context=8192,
+    concurrency=1,
+    advise=True,
+    **layout,
+):
+    spec = load_model(model) if isinstance(model, str) else model
+    loaded = load_engine(engine)
+    return plan_memory(
+        spec,
+        load_gpu(gpu),
+        loaded,
+        Layout(**layout),
+        settings,
+        kv_dtype=resolve_kv_dtype(spec, loaded, kv_dtype),
+        context=min(context, spec.max_context or context),
+        concurrency=concurrency,
+        advise=advise,
+    )
+
+
+def parts_sum(memory):
+    return (
+        memory.weights_bytes
+        + memory.activation_bytes
+        + memory.runtime_bytes
+        + memory.graph_bytes
+        + memory.kv_pool_bytes
+        + memory.unused_bytes
+    )
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("model", MODELS)
+def test_ledger_sums_exactly(engine, model):
+    for gpu in ("t4", "h100-80g-sxm", "dgx-spark"):
+        memory = plan(model, gpu, engine, advise=False).memory
+        assert parts_sum(memory) == memory.usable_bytes
+        inside = [line for line in memory.ledger if line.name not in {"usable", "graph_outside"}]
+        assert sum(line.bytes for line in inside) == memory.usable_bytes
+        assert all(isinstance(line.bytes, int) for line in memory.ledger)
+
+
+@given(
+    st.sampled_from(ENGINES),
+    st.integers(8, 300),
+    st.sampled_from([1, 2, 4]),
+    st.integers(1, 100_000),
+    st.floats(0.3, 1.0),
+)
+def test_ledger_sums_exactly_for_any_card(engine, gib, tp, context, fraction):
+    settings = replace(FIXED, gpu_memory_bytes=gib * GIB, gpu_memory_utilization=fraction)
+    memory = plan("llama-3.1-8b", engine=engine, settings=settings, context=context, tp=tp, advise=False).memory
+    assert parts_sum(memory) == memory.usable_bytes
+
+
+@given(st.sampled_from(ENGINES), st.integers(24, 200), st.integers(0, 100))
+def test_more_memory_never_hurts(engine, gib, more):
+    # Limits and fraction given: an engine's own defaults jump with the card and may take more than a GiB adds.
+    def at(total):
+        settings = replace(FIXED, gpu_memory_bytes=total * GIB, gpu_memory_utilization=0.85)
+        return plan("llama-3.1-8b", engine=engine, settings=settings, advise=False).capacity
+
+    assert at(gib + more).max_concurrency >= at(gib).max_concurrency
+    assert at(gib + more).max_context >= at(gib).max_context
+
+
+@given(st.sampled_from(ENGINES), st.sampled_from(MODELS[:5]), st.integers(1, 60_000), st.integers(1, 60_000))
+def test_more_context_never_needs_less_memory(engine, model, context, more):
+    kwargs = {"engine": engine, "gpu": "b200", "tp": 8, "advise": False}
+    shorter, longer = plan(model, context=context, **kwargs), plan(model, context=context + more, **kwargs)
+    assert longer.memory.sequence_bytes >= shorter.memory.sequence_bytes
+
+
+def test_tp1_is_no_tp():
+    assert plan("llama-3.1-8b", tp=1) == plan("llama-3.1-8b")
+
+
+def test_weights_are_those_of_the_one_count():
+    model = load_model("llama-3.1-8b")
+    rotary = 131072 * 128 * 2
+    assert plan(model).memory.weights_bytes == weights_bytes_per_rank(model, Layout()) + rotary
+
+
+def test_memory_is_not_only_weights():
+    memory = plan("llama-3.1-8b", settings=Settings()).memory
+    assert memory.activation_bytes > GIB
+    assert memory.runtime_bytes > 0
+    assert memory.usable_bytes < memory.gpu_bytes
+
+
+def test_gqa_cuts_the_cache_by_the_ratio_of_heads():
+    mha, gqa = plan(plain_model(kv_heads=32)), plan(plain_model(kv_heads=8))
+    assert mha.memory.kv_bytes_per_token == 4 * gqa.memory.kv_bytes_per_token
+
+
+def test_fp8_weights_do_not_halve_the_cache():
+    model = apply_dtype(load_model("llama-3.1-8b"), "fp8")
+    assert plan(model).memory.kv_bytes_per_token == plan("llama-3.1-8b").memory.kv_bytes_per_token
+    assert plan(model, kv_dtype="fp8").memory.kv_bytes_per_token * 2 == plan(model).memory.kv_bytes_per_token
+
+
+def test_doubling_the_card_more_than_doubles_the_room():
+    # The weights are there once: 24 GiB to 48 GiB of Llama-3.1-8B is not twice the sequences.
+    def at(gib):
+        return plan("llama-3.1-8b", settings=replace(FIXED, gpu_memory_bytes=gib * GIB)).capacity.max_concurrency
+
+    assert at(48) > 4 * at(24)
+
+
+def test_latent_cache_does_not_shrink_with_tp():
+    one = plan("deepseek-v3", "h200-141g-sxm", tp=1, kv_dtype="fp8")
+    eight = plan("deepseek-v3", "h200-141g-sxm", tp=8, kv_dtype="fp8")
+    assert one.memory.kv_bytes_per_token == eight.memory.kv_bytes_per_token == 61 * 576
+    [warning] = [text for text in eight.warnings if "latent cache" in text]
+    assert "data-parallel attention (dp=8) would hold" in warning
+    held = float(warning.rsplit(" ", 1)[1])
+    assert held > 4 * eight.capacity.max_concurrency
+
+
+def test_kv_heads_divide_down_to_one_per_rank():
+    per_token = [plan("llama-3.1-8b", tp=tp).memory.kv_bytes_per_token for tp in (1, 8, 16)]
+    assert per_token == [131072, 16384, 16384]
+    assert any("kept 2 times" in text for text in plan("llama-3.1-8b", tp=16).warnings)
+
+
+def test_windows_save_on_the_floor_but_not_in_short_blocks():
+    floor = plan("gemma-3-27b-it", engine="ideal", context=8192)
+    served = plan("gemma-3-27b-it", engine="vllm@0.19", context=8192, settings=Settings())
+    assert floor.memory.sequence_bytes == (10 * 8192 + 52 * 1024) * 2 * 16 * 128 * 2
+    assert served.memory.kv_bytes_per_token_reserved == 573_440 > served.memory.kv_bytes_per_token
+    assert any("windows save nothing" in text for text in served.warnings)
+
+
+def test_floor_holds_the_most():
+    for engine in ("vllm", "sglang", "tensorrt-llm"):
+        for model in ("llama-3.1-8b", "gemma-3-1b-it"):
+            assert (
+                plan(model, engine="ideal").capacity.max_concurrency
+                >= plan(model, engine=engine).capacity.max_concurrency
+            )
+
+
+def test_encoder_only_models_are_limited_by_the_scheduler():
+    model = plain_model()
+    layer = model.groups[0].layer
+    encoder = replace(layer, mixers=(replace(layer.mixers[0], causal=False),))
+    groups, order = group_layers([encoder] * 12)
+    found = plan(replace(model, groups=groups, layer_order=order))
+    assert found.capacity.max_concurrency == 128
+    assert found.capacity.limited_by == "max_num_seqs"
+    assert found.memory.kv_pool_bytes == 0
+
+
+def test_it_does_not_fit_and_says_what_would():
+    found = plan("llama-3.1-70b", settings=Settings())
+    assert not found.capacity.fits
+    assert found.capacity.limited_by == "weights"
+    assert found.capacity.short_by_bytes > 50 * GIB
+    assert found.memory.unused_bytes < 0
+    assert any(text.startswith("--tensor-parallel-size 2") for text in found.capacity.suggestions)
+
+
+def test_one_sequence_too_long_tells_the_longest():
+    found = plan("llama-3.1-8b", "rtx-4090", context=131072)
+    capacity = found.capacity
+    assert not capacity.fits
+    assert capacity.limited_by == "kv_pool"
+    assert 0 < capacity.max_context < 131072
+    assert any(f"--max-model-len {capacity.max_context}" in text for text in capacity.suggestions)
+    assert plan("llama-3.1-8b", "rtx-4090", context=capacity.max_context).capacity.fits
+    assert not plan("llama-3.1-8b", "rtx-4090", context=capacity.max_context + 16).capacity.fits
+
+
+def test_every_suggestion_speaks_the_engines_own_words():
+    for engine, words, concurrency in (
+        ("sglang", "--mem-fraction-static", 6),
+        ("llama.cpp", "-ctk q8_0 -ctv q8_0", 12),
+        ("vllm", "--kv-cache-dtype fp8", 8),
+        ("tensorrt-llm", "--kv_cache_free_gpu_memory_fraction", 6),
+    ):
+        found = plan("llama-3.1-8b", "rtx-4090", engine, settings=Settings(), concurrency=concurrency)
+        assert any(words in text for text in found.capacity.suggestions), engine
+
+
+def test_max_num_seqs_limits_and_is_raised():
+    found = plan("llama-3.1-8b", settings=Settings(max_num_seqs=4), context=2048, concurrency=32)
+    assert found.capacity.limited_by == "max_num_seqs"
+    assert found.capacity.suggestions[0].startswith("--max-num-seqs 32 (now 4)")
+
+
+def test_llama_cpp_takes_the_cache_of_all_slots_up_front():
+    found = plan("llama-3.1-8b", "rtx-4090", "llama.cpp", settings=Settings(), context=4096, concurrency=4)
+    assert found.memory.kv_pool_bytes == 4 * 4096 * 131072
+    assert found.memory.kv_pool_tokens == 16384
+    assert any("-c 16384 -np 4" in text for text in found.assumptions)
+    half = plan(
+        "llama-3.1-8b", "rtx-4090", "llama.cpp", settings=Settings(n_gpu_layers=16), context=4096, concurrency=4
+    )
+    assert half.memory.kv_pool_bytes == found.memory.kv_pool_bytes // 2
+
+
+def test_unified_memory_is_charged_and_doubted():
+    found = plan("llama-3.1-8b", "dgx-spark", "vllm@0.21")
+    assert found.memory.runtime_bytes > 5 * GIB
+    assert any("shared with the CPU" in text for text in found.warnings)
+
+
+def test_mtp_layers_count_when_they_draft():
+    plain = plan("deepseek-v3", "b200", tp=8)
+    drafting = plan("deepseek-v3", "b200", tp=8, settings=replace(FIXED, speculative_tokens=1))
+    assert drafting.memory.weights_bytes > plain.memory.weights_bytes
+    assert drafting.memory.kv_bytes_per_token * 61 == plain.memory.kv_bytes_per_token * 62
+
+
+def test_lora_slots_are_allocated_up_front():
+    plain, slots = plan("llama-3.1-8b"), plan("llama-3.1-8b", settings=replace(FIXED, max_loras=4))
+    # rank 16: q 8192, k and v 5120, o 8192, gate, up and down 18432 each = 81920 a layer
+    assert slots.memory.weights_bytes - plain.memory.weights_bytes == 4 * 16 * 32 * 81920 * 2
+
+
+@pytest.mark.parametrize(("gpu", "fraction"), [("h100-80g-sxm", "0.836"), ("rtx-4090", "0.847")])
+def test_sglang_computes_its_own_fraction(gpu, fraction):
+    # published defaults, from totals of 81559 and 24564 MiB as nvidia-smi prints them
+    settings = Settings(gpu_memory_bytes=load_gpu(gpu).memory_bytes)
+    found = plan("llama-3.1-8b", gpu, "sglang", settings=settings)
+    told = next(text for text in found.assumptions if text.startswith("memory fraction"))
+    assert float(told.split()[2].rstrip(":")) == pytest.approx(float(fraction), abs=0.0015)

@@ -1,0 +1,159 @@
+import subprocess
+import sys
+from dataclasses import fields
+
+import pytest
+
+from kvplan.core.efficiency import Efficiency
+from kvplan.core.memory_rules import Budget, MemoryRules, Paging, StateMode
+from kvplan.errors import SpecError, UnknownNameError
+from kvplan.specs import registry
+from kvplan.specs.engines import engine_ids, engine_versions, load_engine
+from kvplan.specs.yaml import load_yaml
+
+OWN = {
+    "id": "mine",
+    "memory": {
+        "budget": "total",
+        "utilization": 0.5,
+        "versions": {"1.0": {"utilization": 0.6}, "1.10": {"utilization": 0.7}},
+    },
+    "efficiency": {
+        "inherits": False,
+        "shared": {"kernel_s": 1.0, "gemm_mfu": {"bf16": 0.5, "fp8": 0.4}},
+        "families": {"hopper": {"gemm_mfu": {"fp8": 0.6}}},
+        "fallback": {"spread_tpot": 0.9},
+        "versions": {"1.10": {"shared": {"kernel_s": 2.0}}},
+    },
+}
+
+
+def test_the_contract_names_five_engines():
+    assert engine_ids() == ("ideal", "llama.cpp", "sglang", "tensorrt-llm", "vllm")
+
+
+@pytest.mark.parametrize("version", ["0.6", "0.11", "0.15", "0.17", "0.19", "0.21"])
+def test_the_contract_names_vllm_versions(version):
+    assert load_engine(f"vllm@{version}").name == f"vllm@{version}"
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("vllm 0.11.2", "vllm@0.11"),
+        ("vLLM v0.19.1rc2", "vllm@0.19"),
+        ("vllm==0.18.0", "vllm@0.17"),
+        ("vllm@0.2.5", "vllm@0.6"),
+        ("vllm", load_engine("vllm").name),
+        ("trtllm", "tensorrt-llm@1.0"),
+        ("llama-cpp", "llama.cpp"),
+        ("llama.cpp", "llama.cpp"),
+        ("floor", "ideal"),
+    ],
+)
+def test_names(name, expected):
+    assert load_engine(name).name == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("0.11.2+cu128", "vllm@0.11"),
+        ("V0 0.7.3", "vllm@0.7"),
+        ("v0.20.1", "vllm@0.20"),
+        ("latest", None),
+        ("", None),
+        (None, None),
+    ],
+)
+def test_free_text_versions(text, expected):
+    assert load_engine("vllm", version=text).name == (expected or load_engine("vllm").name)
+
+
+def test_an_engine_is_itself():
+    engine = load_engine("sglang")
+    assert load_engine(engine) is engine
+
+
+def test_unknown_names_tell_the_nearest():
+    with pytest.raises(UnknownNameError) as caught:
+        load_engine("vlmm")
+    assert "vllm" in caught.value.hint
+    with pytest.raises(UnknownNameError):
+        load_engine("vllm@main-branch")
+
+
+def test_versions_add_up():
+    old, new = load_engine("vllm@0.6").memory, load_engine("vllm").memory
+    assert (old.utilization, new.utilization) == (0.90, 0.92)
+    assert (old.paging, new.paging) == (Paging.ONE_GROUP, Paging.GROUPS)
+    assert (old.graph_inside, new.graph_inside) == (False, True)
+    assert new.state_mode is StateMode.ALIGN
+    assert new.tiers[-1].max_num_batched_tokens == 16384
+
+
+def test_versions_order_as_numbers():
+    assert engine_versions("vllm")[0] == "0.6"
+    assert load_engine(OWN, version="1.9").memory.utilization == 0.6
+    assert load_engine(OWN, version="1.11").memory.utilization == 0.7
+
+
+def test_efficiencies_merge_from_general_to_particular():
+    engine = load_engine(OWN)
+    hopper = engine.efficiencies["hopper"]
+    assert hopper.kernel_s == 2.0
+    assert dict(hopper.gemm_mfu) == {"bf16": 0.5, "fp8": 0.6}
+    assert engine.fallback.spread_tpot == 0.9
+    assert engine.fallback.gemm_mfu["fp8"] == 0.4
+    assert load_engine(OWN, version="1.0").efficiencies["hopper"].kernel_s == 1.0
+
+
+def test_the_floor_is_ideal():
+    engine = load_engine("ideal")
+    assert engine.memory == MemoryRules()
+    assert engine.memory.budget is Budget.EVERYTHING
+    assert engine.fallback == Efficiency(overlap=True)
+    assert engine.efficiencies == {}
+
+
+def test_a_profile_file_is_read(tmp_path):
+    path = tmp_path / "mine.yaml"
+    path.write_text("id: mine\nmemory:\n  budget: total\n  utilization: 0.5\n", encoding="utf-8")
+    assert load_engine(path).memory.utilization == 0.5
+    assert load_engine(str(path)).id == "mine"
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (
+            "id: x\nmemory:\n  utilisation: 1\n",
+            r":3: memory\.utilisation: unknown field \(did you mean utilization\?\)",
+        ),
+        ("id: x\nmemory:\n  budget: half\n", "half"),
+        ("memory: {}\n", "id: missing"),
+        ("id: x\nmemory: 3\n", "must hold fields"),
+        ("id: x\nspeed: 1\n", "speed: unknown field"),
+        ("id: x\nefficiency:\n  shared: {kernel: 1}\n", "unknown field"),
+    ],
+)
+def test_broken_profiles_tell_the_line(tmp_path, text, message):
+    path = tmp_path / "broken.yaml"
+    path.write_text(text, encoding="utf-8")
+    with pytest.raises(SpecError, match=message):
+        load_engine(path)
+
+
+@pytest.mark.parametrize("name", engine_ids())
+def test_every_constant_of_mechanism_has_provenance(name):
+    data = load_yaml(registry.resolve("engine", name)).data
+    memory = data["memory"]
+    stated = set(memory) | {key for block in memory.get("versions", {}).values() for key in block}
+    assert set(data["provenance"]) <= stated | {field.name for field in fields(MemoryRules)}
+    assert data["provenance"]
+
+
+def test_loading_needs_neither_pydantic_nor_numpy():
+    code = "import sys; from kvplan.specs.engines import load_engine; load_engine('vllm'); print('pydantic' in sys.modules, 'numpy' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["False", "False"]
