@@ -6,6 +6,7 @@ fields that the trial sets, so that kvplan must know the family's defaults or re
 
     python tests/oracle/check_transformers.py --trials 20 -o tests/oracle/check_transformers.txt
     python tests/oracle/check_transformers.py deepseek_v3 --trials 200 --seed 7
+    python tests/oracle/check_transformers.py jamba zamba2 --trials 2 --record tests/oracle/small_models.jsonl
 """
 
 from __future__ import annotations
@@ -51,6 +52,10 @@ def build(config: Any) -> Any:
     mappings = ["MODEL_FOR_CAUSAL_LM", "MODEL_FOR_IMAGE_TEXT_TO_TEXT", "MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM"]
     if hasattr(config, "text_config"):
         mappings[:2] = reversed(mappings[:2])
+    if config.is_encoder_decoder:
+        mappings.reverse()
+    if FAMILIES[name][0] == "encoder":
+        mappings = ["MODEL_FOR_MASKED_LM"]
     for mapping in mappings:
         found = getattr(modeling_auto, f"{mapping}_MAPPING_NAMES").get(name)
         if found is not None:
@@ -104,6 +109,7 @@ def truth(config: Any) -> dict[str, Any]:
     """Counts of the real model."""
     model = build(config)
     embedding = model.get_input_embeddings()
+    config.architectures = [type(model).__name__]
     facts: dict[str, Any] = {
         "parameters": sum(p.numel() for p in model.parameters()),
         "embedding": sum(p.numel() for p in embedding.parameters()) if embedding is not None else 0,
@@ -187,7 +193,19 @@ def compare(data: dict[str, Any], facts: dict[str, Any]) -> tuple[str, str]:
     return ("wrong", f"{off} (kvplan, transformers) for {json.dumps(data)[:1500]}") if off else ("equal", "")
 
 
-def check(family: str, *, trials: int, rng: random.Random) -> tuple[Counter[str], list[str]]:
+def record(fields: dict[str, Any], family: str, facts: dict[str, Any]) -> str:
+    """One line of the file that the test suite compares with where torch is not at hand."""
+    row = {
+        "config": {"model_type": family, **fields},
+        "expected": facts,
+        "source": f"transformers {transformers.__version__}, built on the meta device",
+    }
+    return json.dumps(row, separators=(",", ":"))
+
+
+def check(
+    family: str, *, trials: int, rng: random.Random, rows: list[str] | None = None
+) -> tuple[Counter[str], list[str]]:
     """Run the trials of one family."""
     counts: Counter[str] = Counter()
     said: list[str] = []
@@ -195,14 +213,19 @@ def check(family: str, *, trials: int, rng: random.Random) -> tuple[Counter[str]
         fields = draw(family, rng)
         try:
             config = CONFIG_MAPPING[family](**json.loads(json.dumps(fields)))
-            full = json.loads(config.to_json_string(use_diff=False))
             facts = truth(config)
+            full = json.loads(config.to_json_string(use_diff=False))
         except Exception as error:  # noqa: BLE001 - some random configs are invalid for transformers itself
             counts["unbuilt"] += 1
             said.append(f"unbuilt: {str(error)[:200]}")
             continue
         counts["cache read"] += "kv" in facts
-        for name, data in (("full", full), ("sparse", {"model_type": family, **fields})):
+        if rows is not None:
+            rows.append(record(fields, family, facts))
+        for name, data in (
+            ("full", full),
+            ("sparse", {"model_type": family, "architectures": full["architectures"], **fields}),
+        ):
             verdict, text = compare(data, facts)
             counts[f"{name} {verdict}"] += 1
             if text:
@@ -217,6 +240,7 @@ def main() -> int:
     parser.add_argument("--trials", type=int, default=20)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("-o", "--output", type=Path)
+    parser.add_argument("--record", type=Path)
     parser.add_argument("-v", "--verbose", action="store_true")
     arguments = parser.parse_args()
     warnings.simplefilter("ignore")
@@ -228,8 +252,10 @@ def main() -> int:
         "full: the config as transformers saves it; sparse: only the varied fields; cache: trials with a cache read",
     ]
     bad = 0
+    rows: list[str] = []
     for family in wanted:
-        counts, said = check(family, trials=arguments.trials, rng=random.Random(f"{arguments.seed} {family}"))  # noqa: S311
+        rng = random.Random(f"{arguments.seed} {family}")  # noqa: S311 - nothing secret
+        counts, said = check(family, trials=arguments.trials, rng=rng, rows=rows)
         wrong = sum(n for name, n in counts.items() if name.endswith(("wrong", "crashed")))
         bad += wrong
         line = f"{family:24} " + ", ".join(f"{name} {n}" for name, n in sorted(counts.items()))
@@ -240,6 +266,8 @@ def main() -> int:
             print("    " + text, flush=True)  # noqa: T201
             lines.append("    " + text[:300])
     lines.append(f"{bad} wrong")
+    if arguments.record:
+        arguments.record.write_text("\n".join(rows) + "\n")
     if arguments.output:
         arguments.output.write_text("\n".join(lines) + "\n")
     print(lines[-1])  # noqa: T201

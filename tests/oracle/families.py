@@ -220,12 +220,10 @@ FAMILIES = {
     },
     "mamba": {
         "base": {},
-        "skip": ["intermediate_size"],
         "bundles": [STATES, [{"use_bias": True}, {"use_conv_bias": False}], [{"expand": 2}, {"time_step_rank": 7}]],
     },
     "falcon_mamba": {
         "base": {},
-        "skip": ["intermediate_size"],
         "bundles": [STATES, [{"use_bias": True}, {"use_conv_bias": False}], [{"expand": 2}, {"time_step_rank": 7}]],
     },
     "mamba2": {
@@ -403,5 +401,26 @@ FAMILIES = {
                 {"n_routed_experts": 4, "moe_topk": 1, "expert_ffn_hidden_size": 32, "ffn_hidden_size": 64},
             ],
         ],
+    },
+    # encoders and encoder–decoders whose heads must divide the width
+    "bert": {"base": {"num_attention_heads": 4}},
+    "camembert": {"base": {"num_attention_heads": 4, "hidden_size": 128}},
+    "deberta-v2": {"base": {"num_attention_heads": 4}},
+    "electra": {"base": {"num_attention_heads": 4}},
+    "falcon": {
+        "base": {"num_attention_heads": 4},
+        "bundles": [
+            [
+                {"multi_query": True, "new_decoder_architecture": False},
+                {"multi_query": False, "new_decoder_architecture": False},
+                {"new_decoder_architecture": True, "num_kv_heads": 2},
+            ],
+            [{"bias": True}, {"bias": False}],
+            [{"parallel_attn": True}, {"parallel_attn": False}],
+        ],
+    },
+    "dots1": {
+        "base": {"n_group": 1, "topk_group": 1, "pad_token_id": 0},
+        "bundles": [ROUTED, DENSE_FIRST],
     },
 }

@@ -80,7 +80,7 @@ def decoder(config: Config, family: Family, *, post_mlp_norm: bool = False) -> B
         for indexer, is_sparse in zip(indexers, sparse, strict=True)
     )
     vocab_size = config.integer("vocab_size")
-    mtp = config.integer("num_nextn_predict_layers", "num_mtp_layers", default=0, minimum=0, maximum=100)
+    mtp = config.optional_integer("num_nextn_predict_layers", "num_mtp_layers", minimum=0, maximum=100) or 0
     tied = config.boolean("tie_word_embeddings", default=family.tied)
     return Blueprint(
         hidden_size=latent.hidden_size,

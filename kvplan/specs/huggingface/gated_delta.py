@@ -38,7 +38,7 @@ def qwen3_next(config: Config) -> Blueprint:
     """Qwen3-Next: sparse feed-forward on every layer (or every `decoder_sparse_step`-th), fused projections."""
     config.with_defaults({**_DELTA_NET, "num_experts": 512, "num_experts_per_tok": 10})
     count = config.integer("num_hidden_layers")
-    step = config.integer("decoder_sparse_step", default=1)
+    step = config.optional_integer("decoder_sparse_step") or 1
     dense_layers = config.optional_integers("mlp_only_layers") or ()
     sparse = tuple(index not in dense_layers and (index + 1) % step == 0 for index in range(count))
     return _qwen(config, sparse, fused=True)
@@ -76,7 +76,7 @@ def _qwen(config: Config, sparse: tuple[bool, ...], *, fused: bool) -> Blueprint
         return Layer(mixers=(mixer,), feed_forward=feed_forward, tensors=around)
 
     kinds = _read_kinds(config, dims.num_hidden_layers)
-    mtp = config.integer("mtp_num_hidden_layers", "num_nextn_predict_layers", default=0, minimum=0, maximum=100)
+    mtp = config.optional_integer("mtp_num_hidden_layers", "num_nextn_predict_layers", minimum=0, maximum=100) or 0
     mtp_tensors = (
         *linear("fc", TensorClass.OTHER, out_features=hidden, in_features=2 * hidden, shards=1),
         *norm("pre_fc_norm_embedding", hidden),

@@ -19,7 +19,7 @@ def recurrent_gemma(config: Config) -> Blueprint:
     count = config.integer("num_hidden_layers")
     if hidden % heads:
         raise config.error("num_attention_heads", f"{heads} does not divide hidden_size {hidden}")
-    if config.integer("head_dim", default=hidden // heads) != hidden // heads:
+    if config.optional_integer("head_dim") not in (None, hidden // heads):
         raise config.error("head_dim", f"must be hidden_size / num_attention_heads = {hidden // heads}")
     dims = blocks.Dimensions(
         hidden_size=hidden,

@@ -147,7 +147,8 @@ def _hybrid(
         config.warnings.append(
             f"tie_word_embeddings: transformers does not tie the head of {config.model_type}: counted"
         )
-    mtp = config.integer("num_nextn_predict_layers", "num_mtp_layers", default=mtp, minimum=0, maximum=100)
+    stated = config.optional_integer("num_nextn_predict_layers", "num_mtp_layers", minimum=0, maximum=100)
+    mtp = mtp if stated is None else stated
     mtp_layer = Layer(mixers=(attention,), feed_forward=mixture or dense, tensors=around)
     return Blueprint(
         hidden_size=hidden,

@@ -12,23 +12,22 @@ from kvplan.specs.huggingface.config import Config
 HARMLESS: Final = re.compile(
     r"""^(
     _.*|architectures|auto_map|model_type|transformers_version|torch_dtype|dtype|use_cache|tokenizer_class|name|task
-    |.*token_ids?|.*_token|.*token_index|.*dropout.*|.*_pdrop|.*drop(_rate)?|.*drop_path.*
+    |.*token_ids?|.*(?<!_per)_token|.*token_index|.*dropout.*|.*_pdrop|.*drop(_rate)?|.*drop_path.*
     |rope.*|.*rope_theta|.*rope_scaling|rotary.*|partial_rotary_factor|.*rotary_.*|alibi.*|position_embedding_type
     |init.*|.*initializer.*|.*init_(std|range).*|.*_eps|.*epsilon|.*_act|.*activation.*|act_.*|.*_activation_function
     |pretraining_tp|gradient_checkpointing|attn_implementation|.*flash_attn.*|use_flash.*|_?attn_implementation.*|cache_implementation
     |output_(attentions|hidden_states|scores|router_logits)|return_dict.*|torchscript|chunk_size_feed_forward
-    |is_(decoder|encoder_decoder)|add_cross_attention|cross_attention_hidden_size|tie_encoder_decoder
+    |is_(decoder|encoder_decoder)|tie_encoder_decoder
     |(num_)?(return_sequences|beams?|beam_groups)|max_length|min_length|do_sample|early_stopping|length_penalty
     |temperature|top_[kp]|typical_p|diversity_penalty|repetition_penalty|encoder_no_repeat_ngram_size
     |no_repeat_ngram_size|bad_words_ids|suppress_tokens|begin_suppress_tokens|remove_invalid_values
     |exponential_decay_length_penalty|finetuning_task|task_specific_params|problem_type|prefix|sep_token_id
-    |id2label|label2id|num_labels|pruned_heads|use_bfloat16|tf_legacy_loss|(bf16|fp16|fp32)
+    |id2label|label2id|num_labels|use_bfloat16|tf_legacy_loss|(bf16|fp16|fp32)
     |router_(aux_loss_coef|z_loss_coef|jitter_noise)|.*aux_loss.*|.*jitter.*|.*z_loss.*|.*load_balanc.*
     |norm_topk_prob|routed_scaling_factor|scoring_func|topk_method|seq_aux|.*loss_coef.*|.*loss_weight.*
     |(attn|final)_logit_softcapping|.*soft_?cap.*|logits?_(scale|scaling)|query_pre_attn_scalar|.*multiplier
     |attention_softmax_in_fp32|scale_attention_softmax_in_fp32|scale_attn.*|reorder_and_upcast_attn|.*_in_fp32
-    |summary_.*|unsloth.*|.*use_cache.*|eos.*|bos.*|pad_.*|quantization|language|license|model_name
-    |vocab_size_per_layer_unused
+    |summary_.*|unsloth.*|.*use_cache.*|eos.*|bos.*|pad_.*|language|license|model_name
     )$""",
     re.VERBOSE,
 )
@@ -37,7 +36,7 @@ HARMLESS: Final = re.compile(
 SMELLS: Final = re.compile(
     r"cache|window|expert|moe|kv|head|layer|dim|size|rank|latent|sparse|index|ssm|conv|state|share|compress|mtp|nextn"
     r"|^num_|^n_|width|hidden|intermediate|block|bias|tie|adapter|lora|embed|memory|gate|group|mamba|attn|attention"
-    r"|linear|stride|pattern|interleave|sink|norm|depth|feature|chunk|engram|ngram|hash|loop|recurr"
+    r"|linear|stride|pattern|interleave|sink|norm|depth|feature|chunk|engram|ngram|hash|loop|recurr|quant|cross|pruned"
 )
 
 

@@ -42,7 +42,7 @@ def lfm2(config: Config) -> Blueprint:
 
 def _check_width(config: Config, hidden: int) -> None:
     for name in ("block_dim", "conv_dim", "conv_dim_out"):
-        if config.integer(name, default=hidden) != hidden:
+        if config.optional_integer(name) not in (None, hidden):
             raise config.error(name, f"must equal hidden_size {hidden}")
     if not config.boolean("block_use_swiglu", default=True):
         raise config.error("block_use_swiglu", "false is not understood")

@@ -23,12 +23,15 @@ _FULL: Final = frozenset({"attention", "full_attention"})
 
 
 def mamba(config: Config) -> Blueprint:
-    """Mamba and Falcon-Mamba: one mixer per layer, no feed-forward, no cache."""
+    """Mamba and Falcon-Mamba: one mixer per layer, no feed-forward, no cache.
+
+    A stated `intermediate_size` wins over `expand` (Falcon-Mamba-7B: 8192, though `expand` says 16).
+    """
     hidden = config.integer("hidden_size", "d_model")
-    inner = int(config.number("expand", default=2) * hidden)
-    stated = config.optional_integer("intermediate_size", "d_inner")
-    if stated not in (None, inner):
-        raise config.error("intermediate_size", f"{stated} is not expand × hidden_size = {inner}")
+    inner = config.optional_integer("intermediate_size", "d_inner")
+    if inner is None:
+        inner = int(config.number("expand", default=2) * hidden)
+    config.ignore("expand")
     bias = config.boolean("use_bias", default=False)
     sizes = Mamba1(
         hidden_size=hidden,

@@ -33,7 +33,7 @@ def minimax(config: Config) -> Blueprint:
     """
     dims = blocks.read_dimensions(config)
     hidden, heads = dims.hidden_size, dims.num_attention_heads
-    if config.integer("shared_intermediate_size", default=0, minimum=0):
+    if config.optional_integer("shared_intermediate_size", minimum=0):
         raise config.error("shared_intermediate_size", f"a shared expert is not understood for {config.model_type}")
     if config.optional_integer("sliding_window") is not None:
         raise config.error("sliding_window", f"is not understood for {config.model_type}")
@@ -171,11 +171,9 @@ def _check_m3(config: Config) -> None:
         raise config.error("qk_norm_type", "must be per_head, with use_qk_norm")
     if not config.boolean("use_routing_bias", default=True):
         raise config.error("use_routing_bias", f"false is not understood for {config.model_type}")
-    if config.integer("n_shared_experts", default=1) != 1:
+    if config.optional_integer("n_shared_experts", minimum=0) not in (None, 1):
         raise config.error("n_shared_experts", "must be 1")
-    if config.integer("moe_intermediate_size", default=config.integer("intermediate_size")) != config.integer(
-        "intermediate_size"
-    ):
+    if config.optional_integer("moe_intermediate_size") not in (None, config.integer("intermediate_size")):
         raise config.error("moe_intermediate_size", "must equal intermediate_size, the width of an expert")
     config.ignore("use_gemma_norm", "swiglu_alpha", "swiglu_limit")
 

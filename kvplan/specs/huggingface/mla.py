@@ -178,7 +178,7 @@ def read_moe(
     hidden = config.integer("hidden_size")
     num_experts = config.integer(*experts)
     width = config.integer("moe_intermediate_size", "expert_ffn_hidden_size")
-    shared_width = width * config.integer(*shared, default=0, minimum=0)
+    shared_width = width * (config.optional_integer(*shared, minimum=0) or 0)
     shared_tensors = (
         blocks.gated_tensors("mlp.shared_experts", hidden, shared_width, tensor_class=TensorClass.SHARED, bias=bias)
         if shared_width

@@ -37,7 +37,7 @@ def nemotron_h(config: Config) -> Blueprint:
     parts = {kind: _part(config, kind, hidden) for kind in dict.fromkeys(kinds)}
     around = norm("norm", hidden)
     layers = tuple(_layer(parts[kind], around) for kind in kinds)
-    mtp = config.integer("num_nextn_predict_layers", default=0, minimum=0, maximum=100)
+    mtp = config.optional_integer("num_nextn_predict_layers", minimum=0, maximum=100) or 0
     mtp_layers = _mtp_layers(config, hidden) if mtp else ()
     config.ignore("mtp_hybrid_override_pattern", "mtp_layers_block_type")
     _ignore_unused(config, kinds)
@@ -149,7 +149,7 @@ def _attention(config: Config, hidden: int) -> Attention:
 
 def _mixture(config: Config, hidden: int) -> MixtureOfExperts:
     """Experts without a gate; with `moe_latent_size` they work in a narrower space that all of them share."""
-    if config.integer("n_shared_experts", default=1) != 1:
+    if config.optional_integer("n_shared_experts", minimum=0) not in (None, 1):
         raise config.error("n_shared_experts", "must be 1: how several are stored is not understood")
     experts = config.integer("n_routed_experts", "num_local_experts")
     latent = config.optional_integer("moe_latent_size")
@@ -245,7 +245,7 @@ def nemotron_nas(config: Config) -> Blueprint:
         num_hidden_layers=count,
         num_attention_heads=heads,
         num_key_value_heads=heads,
-        head_dim=config.integer("head_dim", default=hidden // heads),
+        head_dim=config.optional_integer("head_dim") or hidden // heads,
         vocab_size=config.integer("vocab_size"),
         max_context=blocks.read_max_context(config),
     )
@@ -326,7 +326,7 @@ def deci(config: Config) -> Blueprint:
         num_hidden_layers=len(per_layer),
         num_attention_heads=heads,
         num_key_value_heads=heads,
-        head_dim=config.integer("head_dim", default=hidden // heads),
+        head_dim=config.optional_integer("head_dim") or hidden // heads,
         vocab_size=config.integer("vocab_size"),
         max_context=blocks.read_max_context(config),
     )

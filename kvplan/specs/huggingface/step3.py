@@ -41,11 +41,13 @@ def step3p5(config: Config) -> Blueprint:
     config.with_defaults(_DEFAULTS)
     dims = _dimensions(config)
     hidden, count = dims.hidden_size, dims.num_hidden_layers
-    mtp = config.integer("num_nextn_predict_layers", "num_mtp_layers", default=0, minimum=0, maximum=100)
+    mtp = config.optional_integer("num_nextn_predict_layers", "num_mtp_layers", minimum=0, maximum=100) or 0
     kinds = _read_kinds(config, count, mtp)
     sparse = _read_sparse(config, count, mtp)
     attention = _attentions(config, dims, kinds)
-    mixture, dense = _mixture(config, hidden), blocks.gated_mlp(hidden, config.integer("intermediate_size"))
+    bias = config.boolean("mlp_bias", default=False)
+    mixture = _mixture(config, hidden, bias=bias)
+    dense = blocks.gated_mlp(hidden, config.integer("intermediate_size"), bias=bias)
     around = (*norm("input_layernorm", hidden), *norm("post_attention_layernorm", hidden))
 
     def layer(kind: str, feed_forward: DenseFeedForward | MixtureOfExperts) -> Layer:
@@ -159,16 +161,22 @@ def _check_per_layer(config: Config, sizes: Mapping[str, blocks.Dimensions], kin
             raise layer.error("num_attention_heads", f"must be {expected}, as on the other layers of its kind")
 
 
-def _mixture(config: Config, hidden: int) -> MixtureOfExperts:
+def _mixture(config: Config, hidden: int, *, bias: bool) -> MixtureOfExperts:
     experts = config.integer("n_routed_experts", "moe_num_experts", "num_experts", "num_local_experts")
-    if config.integer("n_shared_experts", default=1) != 1:
+    if config.optional_integer("n_shared_experts", minimum=0) not in (None, 1):
         raise config.error("n_shared_experts", "must be 1")
     return blocks.gated_moe(
         hidden,
         config.integer("moe_intermediate_size"),
         num_experts=experts,
         top_k=blocks.read_top_k(config, experts, "num_experts_per_tok", "moe_top_k"),
-        shared_size=config.integer("share_expert_dim", "share_expert_dims"),
+        extra=blocks.gated_tensors(
+            "mlp.shared_experts",
+            hidden,
+            config.integer("share_expert_dim", "share_expert_dims"),
+            tensor_class=TensorClass.SHARED,
+            bias=bias,
+        ),
     )
 
 
@@ -180,8 +188,6 @@ def _ignore_numbers(config: Config) -> None:
         "use_moe_router_bias", "moe_router_scaling_factor", "moe_router_activation", "use_moe", "moe_every_n_layer"
     )
     config.ignore("norm_expert_weight", "need_fp32_gate", "mtp_layer_types", "mtp_mlp_layer_types", "zero_centered")
-    if config.boolean("mlp_bias", default=False):
-        raise config.error("mlp_bias", f"true is not understood for {config.model_type}")
     if config.raw("gating") not in (None, True, "per-head"):
         raise config.error("gating", "must be per-head")
     config.ignore("use_bidirectional_attention", "attention_dropout", "max_seq_len", "sink", "att_impl_type", "use_mfa")

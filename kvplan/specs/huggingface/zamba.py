@@ -46,11 +46,11 @@ def _attention_dims(config: Config, *, head_dim: int | None = None) -> blocks.Di
     if heads % kv_heads:
         raise config.error("num_key_value_heads", f"{kv_heads} does not divide the {heads} attention heads")
     return blocks.Dimensions(
-        hidden_size=config.integer("attention_hidden_size", default=2 * hidden),
+        hidden_size=config.optional_integer("attention_hidden_size") or 2 * hidden,
         num_hidden_layers=config.integer("num_hidden_layers"),
         num_attention_heads=heads,
         num_key_value_heads=kv_heads,
-        head_dim=head_dim or config.integer("attention_head_dim", "head_dim", default=2 * hidden // heads),
+        head_dim=head_dim or config.optional_integer("attention_head_dim", "head_dim") or 2 * hidden // heads,
         vocab_size=config.integer("vocab_size"),
         max_context=blocks.read_max_context(config),
     )
@@ -129,9 +129,10 @@ def zamba2(config: Config) -> Blueprint:
 
 
 def _zamba2_sizes(config: Config, hidden: int) -> Mamba2:
-    inner = config.integer("mamba_expand", default=2) * hidden
-    heads = config.integer("n_mamba_heads", default=8)
-    width = config.integer("mamba_headdim", default=inner // heads)
+    inner = config.integer("mamba_expand", "expansion_factor", default=2) * hidden
+    stated = config.optional_integer("mamba_headdim")
+    heads = config.integer("n_mamba_heads", default=8 if stated is None else inner // stated)
+    width = stated or inner // heads
     if heads * width != inner:
         raise config.error("n_mamba_heads", f"{heads} heads of width {width} don't make up the {inner} channels")
     bias = config.boolean("add_bias_linear", default=False)
@@ -139,9 +140,9 @@ def _zamba2_sizes(config: Config, hidden: int) -> Mamba2:
         hidden_size=hidden,
         num_heads=heads,
         head_dim=width,
-        state_size=config.integer("mamba_d_state", default=64),
+        state_size=config.integer("mamba_d_state", "state_size", default=64),
         groups=config.integer("mamba_ngroups", default=1),
-        kernel=config.integer("mamba_d_conv", default=4),
+        kernel=config.integer("mamba_d_conv", "conv_dimension", default=4),
         conv_bias=True,
         in_bias=bias,
         out_bias=bias,
@@ -152,7 +153,7 @@ def _zamba2_hybrid(
     config: Config, dims: blocks.Dimensions, recurrent: Recurrent, hidden: int, *, stored: bool
 ) -> Layer:
     name = "shared_transformer"
-    rank = config.integer("adapter_rank", default=128)
+    rank = config.integer("adapter_rank", "lora_rank", default=128)
     width = config.integer("intermediate_size", "ffn_hidden_size", default=4 * hidden)
     bias = config.boolean("add_bias_linear", default=False)
     attention = _shared_attention(dims, hidden, name)
@@ -166,7 +167,7 @@ def _zamba2_hybrid(
         )
     )
     mixer, feed_forward = _share(attention, mlp, stored=stored)
-    if config.boolean("use_shared_attention_adapter", default=False):
+    if config.boolean("use_shared_attention_adapter", "use_shared_attention_lora", default=False):
         adapters = tuple(
             tensor
             for part in "qkv"
@@ -189,9 +190,14 @@ def _adapter(
 
 
 def _ignore_zamba2(config: Config) -> None:
-    config.ignore("chunk_size", "use_mem_eff_path", "use_mem_rope", "use_long_context", "use_conv_bias", "ft_lora")
+    config.ignore("chunk_size", "use_mem_eff_path", "use_mem_rope", "use_long_context", "use_conv_bias")
     config.ignore("hybrid_layer_ids", "num_logits_to_keep", "use_mamba_kernels", "time_step_min", "time_step_max")
-    config.ignore("time_step_floor", "time_step_limit", "mamba_headdim", "adapter_rank", "gated_linear_unit")
+    config.ignore("time_step_floor", "time_step_limit", "mamba_headdim", "adapter_rank", "lora_rank")
+    for name in ("gated_linear_unit", "use_shared_block_lora", "use_shared_mlp_adapter"):
+        if not config.boolean(name, default=True):
+            raise config.error(name, "false is not understood")
+    if config.boolean("ft_lora", default=False):
+        raise config.error("ft_lora", "true is not understood")
 
 
 def _plain_layer(mixer: Recurrent, hidden: int) -> Layer:
