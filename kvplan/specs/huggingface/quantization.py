@@ -56,13 +56,23 @@ def apply_quantization(blueprint: Blueprint, config: Config) -> Quantized:
     def whole(part: Part) -> Callable[[Tensor], Tensor]:
         return lambda t: replace(t, format=plan.format_for(t.name, t, part))
 
-    count = len(blueprint.layers)
+    def in_predictor(index: int, tensor: Tensor) -> Tensor:
+        """Checkpoints number predictor layers after the others, or keep them under `mtp`; lists may name either."""
+        if plan.ignore is not None and plan.ignore.matches(f"mtp.layers.{index}.{tensor.name}", copies=tensor.copies):
+            return tensor
+        name = blueprint.layer_prefix.format(i=len(blueprint.layers) + index) + tensor.name
+        return replace(tensor, format=plan.format_for(name, tensor))
+
+    def predictor(index: int, layer: Layer) -> Layer:
+        return map_tensors(layer, lambda t: in_predictor(index, t))
+
     decoder, encoder = in_layer(blueprint.layer_prefix), in_layer(blueprint.encoder_prefix)
     changed = replace(
         blueprint,
         layers=tuple(decoder(i, layer) for i, layer in enumerate(blueprint.layers)),
         encoder_layers=tuple(encoder(i, layer) for i, layer in enumerate(blueprint.encoder_layers)),
-        mtp_layers=tuple(decoder(count + i, layer) for i, layer in enumerate(blueprint.mtp_layers)),
+        mtp_layers=tuple(predictor(i, layer) for i, layer in enumerate(blueprint.mtp_layers)),
+        mtp_tensors=tuple(in_predictor(0, t) for t in blueprint.mtp_tensors),
         tensors=tuple(whole(Part.MODEL)(t) for t in blueprint.tensors),
         towers=tuple(
             replace(tower, tensors=tuple(whole(Part.TOWER)(t) for t in tower.tensors)) for tower in blueprint.towers
