@@ -12,14 +12,21 @@ from pathlib import Path
 
 import pytest
 
+from kvplan.core.cache import kv_elements_per_token, window_layers
+from kvplan.core.parameters import parameters_total
 from kvplan.core.summary import model_summary
 from kvplan.errors import UnsupportedModelError
 from kvplan.specs.huggingface import from_config
 from kvplan.specs.huggingface.config import Config
-from kvplan.specs.huggingface.registry import adapt
+from kvplan.specs.huggingface.registry import FAMILIES, adapt, adapter_of
 
 ORACLE = Path(__file__).parent.parent / "oracle" / "models.jsonl"
 ROWS = [json.loads(line) for line in ORACLE.read_text(encoding="utf-8").splitlines()]
+SMALL = [
+    json.loads(line)
+    for line in (ORACLE.parent / "small_configs.jsonl").read_text(encoding="utf-8").splitlines()
+    if not line.startswith("#")
+]
 COUNTED = [row for row in ROWS if row["expected"]]
 UNCOUNTED = [row for row in ROWS if not row["expected"]]
 
@@ -79,3 +86,19 @@ def test_blueprints_name_each_tensor_once(row):
         assert len(names) == len(set(names))
     names = [tensor.name for tensor in blueprint.tensors]
     assert len(names) == len(set(names))
+
+
+@pytest.mark.parametrize("model_type", sorted(FAMILIES))
+def test_every_registered_family_has_its_function(model_type):
+    assert callable(adapter_of(model_type))
+
+
+@pytest.mark.parametrize("row", SMALL, ids=lambda row: row["config"]["model_type"])
+def test_small_random_configs_equal_what_transformers_builds(row):
+    """Random valid configs of the plain families; built and run by `transformers`, see the file's first line."""
+    model = from_config(row["config"])
+    assert parameters_total(model) == row["parameters"]
+    assert model.buffer_elements == row["buffers"]
+    if "kv_elements_per_token" in row:
+        assert kv_elements_per_token(model) == row["kv_elements_per_token"]
+        assert window_layers(model) == row["window_layers"]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from kvplan.core.model import Attention, Tensor, TensorClass, linear, norm, vector
 from kvplan.specs.huggingface import blocks
 from kvplan.specs.huggingface.blocks import Dimensions
@@ -41,6 +43,26 @@ def _positions(name: str, rows: int, width: int) -> tuple[Tensor, ...]:
 def gpt2(config: Config) -> Blueprint:
     """GPT-2: learned positions, fused QKV, tied head."""
     return _gpt2(config, _multi_head(config), tied=True)
+
+
+def openai_gpt(config: Config) -> Blueprint:
+    """GPT-1: GPT-2 without a final norm, and with the older module names."""
+    dims = _multi_head(config)
+    hidden = dims.hidden_size
+    config.ignore("afn", "n_special", "predict_special_tokens", "n_ctx")
+    positions = _positions(
+        "transformer.positions_embed", config.integer("n_positions", "max_position_embeddings"), hidden
+    )
+    return blocks.stack(
+        dims,
+        mixers=blocks.fused_gqa(dims, qkv="attn.c_attn", output="attn.c_proj", qkv_bias=True, o_bias=True),
+        feed_forward=blocks.plain_mlp(("mlp.c_fc", "mlp.c_proj"), hidden, 4 * hidden, bias=True),
+        layer_tensors=blocks.norms(("ln_1", "ln_2"), hidden, bias=True),
+        tensors=blocks.ends(
+            config, dims, tied_default=True, final_norm=positions, embedding_name="transformer.tokens_embed"
+        ),
+        prefix="transformer.h.{i}.",
+    )
 
 
 def gpt_bigcode(config: Config) -> Blueprint:
@@ -161,6 +183,31 @@ def gpt_neox(config: Config) -> Blueprint:
         prefix="gpt_neox.layers.{i}.",
         parallel_attention=config.boolean("use_parallel_residual", default=True),
     )
+
+
+def gpt_neox_japanese(config: Config) -> Blueprint:
+    """GPT-NeoX Japanese: no biases but one, on the last layer's attention output."""
+    dims = _multi_head(config)
+    hidden = dims.hidden_size
+    inner = hidden * config.integer("intermediate_multiple_size", default=4)
+    made = blocks.stack(
+        dims,
+        mixers=blocks.fused_gqa(dims, qkv="attention.query_key_value", output="attention.dense"),
+        feed_forward=blocks.plain_mlp(("mlp.dense_h_to_4h", "mlp.dense_4h_to_h"), hidden, inner),
+        layer_tensors=blocks.norms(blocks.TWO_NORMS, hidden, bias=True),
+        tensors=blocks.ends(
+            config,
+            dims,
+            tied_default=True,
+            final_norm=norm("gpt_neox_japanese.final_layer_norm", hidden, bias=True),
+            embedding_name="gpt_neox_japanese.embed_in",
+            head_name="embed_out",
+        ),
+        prefix="gpt_neox_japanese.layers.{i}.",
+    )
+    last = made.layers[-1]
+    biased = replace(last, tensors=(*last.tensors, *vector("attention.dense_bias", TensorClass.ATTENTION, hidden)))
+    return replace(made, layers=(*made.layers[:-1], biased))
 
 
 def bloom(config: Config) -> Blueprint:

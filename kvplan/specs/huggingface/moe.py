@@ -436,7 +436,7 @@ def arctic(config: Config) -> Blueprint:
     period = config.integer("moe_layer_frequency", default=1)
     beside = config.boolean("parallel_attn_mlp_res", "use_residual", default=False)
     config.ignore("enable_expert_tensor_parallelism", "moe_eval_capacity_factor", "moe_train_capacity_factor")
-    config.ignore("moe_min_capacity", "moe_token_dropping", "use_residual", "quantization")
+    config.ignore("moe_min_capacity", "moe_token_dropping", "use_residual")
     if period != 1 or not beside:
         raise config.unsupported("moe_layer_frequency", "only the published layout (1, with residual) is understood")
     shared = blocks.gated_tensors("residual_mlp", hidden, hidden, tensor_class=TensorClass.SHARED, names=_W)

@@ -29,14 +29,21 @@ class Experts:
     size: int
     shared: int
 
-    def block(self, hidden_size: int) -> MixtureOfExperts:
-        """The feed-forward under the usual names."""
+    def block(self, hidden_size: int, *, shared_bias: bool = False) -> MixtureOfExperts:
+        """The feed-forward under the usual names, optionally with biases in the shared experts."""
+        shared = blocks.gated_tensors(
+            "mlp.shared_experts",
+            hidden_size,
+            self.shared * self.size,
+            tensor_class=TensorClass.SHARED,
+            bias=shared_bias,
+        )
         return blocks.gated_moe(
             hidden_size,
             self.size,
             num_experts=self.count,
             top_k=self.top_k,
-            shared_size=self.shared * self.size,
+            extra=shared if self.shared else (),
         )
 
 
@@ -56,7 +63,9 @@ def read_experts(config: Config, *, shared_default: int | None = None) -> Expert
     )
 
 
-def dense_first(config: Config, dims: Dimensions, sparse: FeedForward, *, default: int = 0) -> tuple[FeedForward, ...]:
+def dense_first(
+    config: Config, dims: Dimensions, sparse: FeedForward, *, default: int = 0, dense_bias: bool = False
+) -> tuple[FeedForward, ...]:
     """The feed-forward of each layer: `mlp_layer_types`, or the first `first_k_dense_replace` layers dense."""
     count = dims.num_hidden_layers
     kinds = config.strings("mlp_layer_types", length=count)
@@ -73,7 +82,7 @@ def dense_first(config: Config, dims: Dimensions, sparse: FeedForward, *, defaul
     if all(sparse_layers):
         config.ignore("intermediate_size")
         return (sparse,) * count
-    dense = blocks.gated_mlp(dims.hidden_size, config.integer("intermediate_size"))
+    dense = blocks.gated_mlp(dims.hidden_size, config.integer("intermediate_size"), bias=dense_bias)
     return alternate(sparse_layers, sparse, dense)
 
 
@@ -188,10 +197,10 @@ def hy_v3(config: Config) -> Blueprint:
     dims = blocks.read_dimensions(config, num_key_value_heads=8, head_dim=128)
     experts = read_experts(config, shared_default=1)
     bias = config.boolean("attention_bias", default=False)
-    if config.boolean("mlp_bias", default=False):
-        raise config.unsupported("mlp_bias", "true is not understood for this family")
+    mlp_bias = config.boolean("mlp_bias", default=False)
     config.ignore("router_scaling_factor", "enable_moe_fp32_combine")
-    forwards = dense_first(config, dims, experts.block(dims.hidden_size), default=1)
+    sparse = experts.block(dims.hidden_size, shared_bias=mlp_bias)
+    forwards = dense_first(config, dims, sparse, default=1, dense_bias=mlp_bias)
     return blocks.stack(
         dims,
         mixers=blocks.gqa(dims, qkv_bias=bias, o_bias=bias, extra=blocks.qk_norm(dims)),
@@ -215,6 +224,65 @@ def mellum(config: Config) -> Blueprint:
         dims,
         mixers=blocks.windowed(attention, windows),
         feed_forward=dense_first(config, dims, experts.block(dims.hidden_size)),
+        tensors=blocks.ends(config, dims),
+    )
+
+
+def kolibri1(config: Config) -> Blueprint:
+    """Kolibri 1: four norms, norms of queries and keys, windows on all but each fifth layer, one shared expert."""
+    dims = blocks.read_dimensions(config, num_key_value_heads=4, head_dim=128)
+    count, hidden = dims.num_hidden_layers, dims.hidden_size
+    experts = config.integer("num_local_experts", "num_experts", default=384)
+    sparse = blocks.gated_moe(
+        hidden,
+        config.integer("moe_intermediate_size", default=512),
+        num_experts=experts,
+        top_k=blocks.read_top_k(config, experts, default=6),
+        shared_size=config.integer("shared_expert_intermediate_size", default=512),
+    )
+    windows = blocks.read_windows(
+        config, count, window=blocks.read_window(config, default=513), default=blocks.patterned(count, 5)
+    )
+    config.ignore("attention_bias")
+    names = (*blocks.TWO_NORMS, "post_self_attn_layernorm", "post_mlp_layernorm")
+    return blocks.stack(
+        dims,
+        mixers=blocks.windowed(blocks.gqa(dims, extra=blocks.qk_norm(dims)), windows),
+        feed_forward=sparse,
+        layer_tensors=blocks.norms(names, hidden),
+        tensors=blocks.ends(config, dims),
+        buffer_elements=experts * count,
+    )
+
+
+def aria_text(config: Config) -> Blueprint:
+    """Aria's decoder: fused experts, shared ones with biases by `mlp_bias`."""
+    dims = blocks.read_dimensions(config)
+    hidden = dims.hidden_size
+    bias = config.boolean("attention_bias", default=False)
+    experts = config.integer("moe_num_experts", default=8)
+    size = config.integer("intermediate_size")
+    shared = config.integer("moe_num_shared_experts", default=2, minimum=0)
+    sparse = blocks.gated_moe(
+        hidden,
+        size,
+        num_experts=experts,
+        top_k=blocks.read_top_k(config, experts, "moe_topk", default=2),
+        routing=blocks.router("mlp.router", hidden, experts),
+        extra=blocks.gated_tensors(
+            "mlp.shared_experts",
+            hidden,
+            shared * size,
+            tensor_class=TensorClass.SHARED,
+            bias=config.boolean("mlp_bias", default=False),
+        )
+        if shared
+        else (),
+    )
+    return blocks.stack(
+        dims,
+        mixers=blocks.gqa(dims, qkv_bias=bias, o_bias=bias),
+        feed_forward=sparse,
         tensors=blocks.ends(config, dims),
     )
 

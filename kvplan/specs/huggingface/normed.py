@@ -44,36 +44,17 @@ def vaultgemma(config: Config) -> Blueprint:
     return _gemma(config, dims, windows=windows, norm_names=("input_layernorm", "pre_feedforward_layernorm"))
 
 
-def gemma3_text(config: Config) -> Blueprint:
-    """Gemma 3 text: four norms, norms of queries and keys, full attention on every sixth layer."""
-    dims = blocks.read_dimensions(config, num_key_value_heads=4, head_dim=256)
-    pattern = 6
-    if config.has("layer_types"):
-        config.ignore("sliding_window_pattern", "_sliding_window_pattern")
-    elif config.has("sliding_window_pattern"):
-        pattern = config.integer("sliding_window_pattern")
-    windows = blocks.read_windows(
-        config,
-        dims.num_hidden_layers,
-        window=blocks.read_window(config, default=4096),
-        default=blocks.patterned(dims.num_hidden_layers, pattern),
-    )
-    names = (*blocks.TWO_NORMS, "pre_feedforward_layernorm", "post_feedforward_layernorm")
-    return _gemma(config, dims, windows=windows, norm_names=names, head_norm=True)
-
-
 def _gemma(
     config: Config,
     dims: Dimensions,
     *,
     windows: tuple[int | None, ...] | None,
     norm_names: tuple[str, ...],
-    head_norm: bool = False,
 ) -> Blueprint:
     if config.boolean("use_bidirectional_attention", default=False):
         raise config.unsupported("use_bidirectional_attention", "true is not understood for a decoder")
     bias = config.boolean("attention_bias", default=False)
-    attention = blocks.gqa(dims, qkv_bias=bias, o_bias=bias, extra=blocks.qk_norm(dims) if head_norm else ())
+    attention = blocks.gqa(dims, qkv_bias=bias, o_bias=bias)
     return blocks.stack(
         dims,
         mixers=attention if windows is None else blocks.windowed(attention, windows),
@@ -297,19 +278,41 @@ def nemotron(config: Config) -> Blueprint:
     return two_matrix(config, norm_bias=True)
 
 
+def diffllama(config: Config) -> Blueprint:
+    """DiffLlama: four learned vectors per layer weigh the two halves of differential attention."""
+    dims = blocks.read_dimensions(config)
+    bias = config.boolean("attention_bias", default=False)
+    config.ignore("lambda_std_dev")
+    lambdas = blocks.norms([f"self_attn.lambda_{part}" for part in ("q1", "k1", "q2", "k2")], dims.head_dim)
+    return blocks.stack(
+        dims,
+        mixers=blocks.gqa(dims, qkv_bias=bias, o_bias=bias, extra=lambdas),
+        feed_forward=blocks.gated_mlp(dims.hidden_size, _mlp_size(config)),
+        tensors=blocks.ends(config, dims),
+    )
+
+
 def jais2(config: Config) -> Blueprint:
     """Jais 2: Nemotron with biases everywhere."""
     return two_matrix(config, norm_bias=True, attention_bias=True, mlp_bias=True)
 
 
 def apertus(config: Config) -> Blueprint:
-    """Apertus: xIELU feed-forward with two learned scalars and two buffers per layer, norms of queries and keys."""
+    """Apertus: xIELU feed-forward with two learned scalars and two buffers per layer, norms of queries and keys.
+
+    Apertus 1.5 may have a head for fewer tokens than it reads (`output_vocab_size`).
+    """
     dims = blocks.read_dimensions(config)
     bias = config.boolean("attention_bias", default=False)
     if config.boolean("mlp_bias", default=False):
         raise config.unsupported("mlp_bias", "true is not understood for this family")
     if not config.boolean("qk_norm", default=True) or config.boolean("post_norm", default=False):
         raise config.unsupported("qk_norm", "only the published layout (qk_norm true, post_norm false) is understood")
+    tensors = blocks.ends(config, dims)
+    rows = config.optional_integer("output_vocab_size")
+    if rows is not None:
+        head = blocks.lm_head(rows, dims.hidden_size, tied=False)
+        tensors = (*(tensor for tensor in tensors if tensor.name != "lm_head"), *head)
     scalars = (
         *vector("mlp.act_fn.alpha_p", TensorClass.OTHER, 1),
         *vector("mlp.act_fn.alpha_n", TensorClass.OTHER, 1),
@@ -319,6 +322,6 @@ def apertus(config: Config) -> Blueprint:
         mixers=blocks.gqa(dims, qkv_bias=bias, o_bias=bias, extra=blocks.qk_norm(dims)),
         feed_forward=blocks.plain_mlp(("mlp.up_proj", "mlp.down_proj"), dims.hidden_size, _mlp_size(config)),
         layer_tensors=(*blocks.norms(("attention_layernorm", "feedforward_layernorm"), dims.hidden_size), *scalars),
-        tensors=blocks.ends(config, dims),
+        tensors=tensors,
         buffer_elements=2 * dims.num_hidden_layers,
     )
