@@ -68,6 +68,10 @@ class Destination:
             sys.stdout.flush()
         except BrokenPipeError:
             silence_stdout()
+        except OSError as error:
+            silence_stdout()
+            message = f"cannot write to stdout: {error.strerror or error}"
+            raise UsageError(message) from error
 
 
 def destination(*, json: bool, form: Form | None, output: Path | None) -> Destination:

@@ -33,11 +33,10 @@ def kvplan(tmp_path):
         inherited = {**os.environ, "PYTHONPATH": str(ROOT), "COLUMNS": "80", **(env or {})}
         return subprocess.run(
             [sys.executable, "-m", "kvplan", *map(str, args)],
-            capture_output=True,
             check=False,
             cwd=tmp_path,
             env=inherited,
-            **{"text": True, "encoding": "utf-8", **options},
+            **{"capture_output": True, "text": True, "encoding": "utf-8", **options},
         )
 
     return run

@@ -130,9 +130,9 @@ def test_table_off_a_terminal_is_plain(invoke):
     assert "Prefill is bound by" in result.stdout
 
 
-def test_csv_and_markdown(invoke):
+def test_csv_and_markdown(invoke, answer):
     rows = list(csv.DictReader(io.StringIO(invoke(*BASE, "--format", "csv").stdout)))
-    assert rows[0]["memory.weights_bytes"] == "16060522496"
+    assert rows[0]["memory.weights_bytes"] == str(answer()["memory"]["weights_bytes"])
     assert invoke(*BASE, "--format", "MARKDOWN").stdout.startswith("## llama-3-8b on 1 × a100-80g-sxm")
 
 
@@ -176,3 +176,11 @@ def test_a_closed_pipe_is_quiet(tmp_path):
         process.stdout.close()
         assert process.stderr.read() == b""
     assert process.returncode == 0
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="needs a device that is always full")  # noqa: PTH110
+def test_a_full_disk_is_told(tmp_path, kvplan):
+    with open("/dev/full", "w", encoding="utf-8") as full:  # noqa: PTH123
+        done = kvplan(*BASE, capture_output=False, stdout=full, stderr=subprocess.PIPE)
+    assert done.returncode == 2
+    assert "cannot write to stdout" in done.stderr
