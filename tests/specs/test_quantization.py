@@ -348,6 +348,21 @@ def test_names_stand_for_modules_not_for_beginnings():
     assert canonical("transformer.h.3.attn.c_attn") == "layers.3.self_attn.c_attn"
 
 
+def test_towers_and_heads_are_known_by_every_name():
+    names = NameList(["model.visual.blocks.0.attn.qkv", "lm_head"], where="x")
+    assert names.matches("model.visual.blocks.*.attn.qkv")
+    assert not names.matches("model.visual.blocks.*.attn.proj")
+    neox = {
+        "model_type": "gpt_neox", "architectures": ["GPTNeoXForCausalLM"], "hidden_size": 64, "intermediate_size": 256,
+        "num_hidden_layers": 1, "num_attention_heads": 4, "vocab_size": 100, "max_position_embeddings": 128,
+        "torch_dtype": "float16", "tie_word_embeddings": False, "hidden_act": "gelu", "use_parallel_residual": True,
+    }  # fmt: skip
+    groups = {"group_0": {"targets": ["Linear"], "weights": INT4}}
+    found = formats(read({"quant_method": "compressed-tensors", "config_groups": groups, "ignore": ["lm_head"]}, neox))
+    assert found["embed_out"] is None
+    assert found["attention.dense"] == "int4_g128"
+
+
 def test_fused_matrices_follow_their_parts():
     names = NameList(["model.layers.0.mlp.gate_proj", "model.layers.0.mlp.up_proj"], where="x")
     assert names.matches("model.layers.0.mlp.gate_up_proj")

@@ -8,11 +8,17 @@ from typing import Final
 from kvplan.core.dtypes import FORMATS, Format
 from kvplan.core.model import Tensor, TensorClass
 from kvplan.specs.huggingface.config import Config
+from kvplan.specs.quantization.names import NameList
 from kvplan.specs.quantization.plan import QuantizationPlan, Rule
 from kvplan.specs.quantization.reading import name_list, read_kv_scheme
 
 _FP8: Final = frozenset({"e4m3", "e5m2", "float8_e4m3fn", "float8_e4m3", "float8_e5m2", "fp8", "e4m3fn"})
 _MX_BLOCK: Final = (1, 32)
+#: Projections that keep full precision whatever the list says (transformers 5.24, `_keep_in_fp32_modules` of DeepSeek-V4).
+_WIDE: Final = NameList(
+    ["compressor.kv_proj", "compressor.gate_proj", "indexer.kv_proj", "indexer.gate_proj", "scorer.weights_proj"],
+    where="fp8",
+)
 
 
 def is_routed(tensor: Tensor) -> bool:
@@ -35,15 +41,15 @@ def fp8(quant: Config, config: Config) -> QuantizationPlan:
         raise quant.error("activation_scheme", f"must be dynamic or static, not {scheme!r}")
     base = _fp8_format(quant, static=scheme == "static")
     ignore = name_list(quant, "modules_to_not_convert", "ignored_layers", "ignore")
-    rules = [Rule(format=base, linears=True)]
+    rules = [Rule(format=None, names=_WIDE), Rule(format=base, linears=True)]
     convert = name_list(quant, "modules_to_convert")
     if convert is not None:
-        rules.insert(0, Rule(format=base, names=convert))
+        rules.insert(1, Rule(format=base, names=convert))
     experts = quant.string("expert_dtype") or config.string("expert_dtype") or "fp8"
     if experts not in {"fp8", "fp4"}:
         raise config.error("expert_dtype", f"must be fp8 or fp4, not {experts!r}")
     if experts == "fp4":
-        rules.insert(0, Rule(format=FORMATS["mxfp4"], linears=True, only=is_routed))
+        rules.insert(1, Rule(format=FORMATS["mxfp4"], linears=True, only=is_routed))
     return QuantizationPlan(
         name="fp8", rules=tuple(rules), ignore=ignore, kv_dtype=read_kv_scheme(quant, "kv_cache_scheme")
     )

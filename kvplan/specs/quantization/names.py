@@ -43,6 +43,7 @@ _FUSED: Final = {
 }
 _FUSED_BY_PART: Final = {part: whole for whole, parts in _FUSED.items() for part in parts}
 _EXPERT_INDEX: Final = re.compile(r"(^|\.)experts\.(\d+)(?=\.|$)")
+_INDEX: Final = re.compile(r"\.\d+(?=\.|$)")
 _LONGEST_PATTERN: Final = 1000
 _MOST_PATTERNS: Final = 1_000_000
 #: A repeated group that holds a repetition: matching time may explode.
@@ -159,7 +160,10 @@ class NameList:
             self._regexes.append(compile_regex(pattern[3:], where=self.where))
             return
         if "*" not in pattern and "?" not in pattern:
-            entry = self._exact.setdefault(canonical(pattern), _Exact())
+            form = canonical(pattern)
+            if not form.startswith("layers."):  # towers name all their blocks at once: visual.layers.*.mlp
+                self._exact.setdefault(_INDEX.sub(".*", form), _Exact()).whole.append(True)
+            entry = self._exact.setdefault(form, _Exact())
             index = expert_index(pattern)
             if index is None:
                 entry.whole.append(True)

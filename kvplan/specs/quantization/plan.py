@@ -23,6 +23,13 @@ class Part(StrEnum):
 _ROUTERS = ("gate", "router", "shared_expert_gate", "classifier")
 
 
+def matches(names: NameList, name: str, tensor: Tensor) -> bool:
+    """True where a list names a tensor's module; every head is also called `lm_head` (`embed_out`, `output`, …)."""
+    if names.matches(name, copies=tensor.copies):
+        return True
+    return tensor.tensor_class is TensorClass.HEAD and names.matches("lm_head")
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rule:
     """One format and the modules that are stored in it.
@@ -46,7 +53,7 @@ class Rule:
     def applies(self, name: str, tensor: Tensor, part: Part) -> bool:
         """True where a tensor is stored by this rule."""
         matrix = len(tensor.shape) >= 2 and not name.endswith(".bias")  # noqa: PLR2004 - a matrix
-        if matrix and self.names is not None and self.names.matches(name, copies=tensor.copies):
+        if matrix and self.names is not None and matches(self.names, name, tensor):
             return tensor.linear or tensor.tensor_class in {TensorClass.EMBEDDING, TensorClass.HEAD}
         if not (self.linears and tensor.linear):
             return False
@@ -87,6 +94,6 @@ class QuantizationPlan:
         """
         if not tensor.linear and tensor.tensor_class not in {TensorClass.EMBEDDING, TensorClass.HEAD}:
             return None
-        if self.ignore is not None and self.ignore.matches(name, copies=tensor.copies):
+        if self.ignore is not None and matches(self.ignore, name, tensor):
             return None
         return next((rule.format for rule in self.rules if rule.applies(name, tensor, part)), None)
