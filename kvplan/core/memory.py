@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from kvplan.core.blocks import Pool
+from kvplan.core.blocks import Pool, PoolPart
 from kvplan.core.cached_layers import logical_state_bytes, logical_token_bytes
 from kvplan.core.dtypes import kv_format
 from kvplan.core.engine import Engine, Settings
@@ -118,7 +118,7 @@ def _limit(question: Question, found: Account, *, fits: bool) -> str:
     if found.room_bytes <= 0:
         return "weights"
     part = found.pool.binding(question.context)
-    ran_out = "state_blocks" if part is not None and part.name == "state" else "kv_pool"
+    ran_out = "state_blocks" if part is not None and _mostly_states(found, part, question.context) else "kv_pool"
     if not fits:
         return ran_out
     limit = question.model.max_context
@@ -128,6 +128,14 @@ def _limit(question: Question, found: Account, *, fits: bool) -> str:
     if part is None or (found.limits.max_num_seqs < found.pool.sequences(question.context) and not own_slots):
         return "max_num_seqs"
     return ran_out
+
+
+def _mostly_states(found: Account, part: PoolPart, context: int) -> bool:
+    """True where recurrent states take more of a sequence's room than its tokens do."""
+    if not any(one.kind == "state" for one in found.layers):
+        return False
+    fixed = sum(group.needed(context) for group in part.groups if group.limit == 0)
+    return bool(2 * fixed > part.needed(context))
 
 
 def _memory(question: Question, found: Account) -> Memory:

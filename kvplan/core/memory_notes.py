@@ -60,6 +60,11 @@ def _warnings(question: Question, found: Account) -> Iterator[str]:
             "mixture of experts on Blackwell: the engine may overestimate its graphs by many GiB and shrink the pool "
             "(vLLM issue 45178); raise the fraction if it does"
         )
+    if rules.budget is Budget.TOTAL and any(one.kind == "compressed" for one in found.layers):
+        yield (
+            "compressed attention: workspaces that grow with the context are not counted; one log had 5 GiB less pool "
+            "(DeepSeek-V4-Flash, 2 × H20, 912,128 tokens)"
+        )
     if layout.pp > 1:
         yield "with pipeline stages the log's pool is that of rank 0; this ledger is that of the fullest rank"
 

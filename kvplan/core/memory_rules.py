@@ -74,6 +74,7 @@ class MemoryRules:
     Attributes:
         budget: What the fraction is a share of.
         utilization: Default fraction; None where a rule computes it (SGLang).
+        highest_utilization: Largest fraction that is suggested; what lies above it the engine needs itself.
         paging: How caches are laid out.
         kv_dtype: Cache format by default; None follows the checkpoint and then the model's dtype.
         compact_kv_dtype: The smaller cache format that this engine is usually told to use, or None.
@@ -114,6 +115,7 @@ class MemoryRules:
 
     budget: Budget = Budget.EVERYTHING
     utilization: float | None = 1.0
+    highest_utilization: float = 0.97
     paging: Paging = Paging.PER_LAYER
     kv_dtype: str | None = None
     compact_kv_dtype: str | None = None

@@ -9,7 +9,6 @@ from kvplan.core.ledger import Account, Question, account
 from kvplan.errors import UsageError
 
 _PERCENT = 100
-_HIGHEST_PERCENT = 97
 _TP_CHOICES = (1, 2, 4, 8, 16, 32)
 
 
@@ -24,8 +23,8 @@ def holds(found: Account, question: Question) -> bool:
 
 
 def utilization_for(question: Question) -> float | None:
-    """The smallest fraction, in whole percent up to 97 %, that holds the asked sequences; None where none does."""
-    low, high = 1, _HIGHEST_PERCENT
+    """The smallest fraction, in whole percent up to the engine's highest, that holds the asked sequences; None: none does."""
+    low, high = 1, int(question.engine.memory.highest_utilization * _PERCENT)
 
     def enough(percent: int) -> bool:
         settings = replace(question.settings, gpu_memory_utilization=percent / _PERCENT)

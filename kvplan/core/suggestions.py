@@ -38,17 +38,8 @@ def _changes(goal: Question, found: Account) -> Iterator[str]:
         if holds(account(wider), wider):
             yield _told(wider, rules.option("max_num_seqs", sequences), now=found.limits.max_num_seqs)
             return
-    if rules.budget in {Budget.TOTAL, Budget.FREE_BEFORE, Budget.FREE_AFTER}:
-        fraction = utilization_for(goal)
-        if fraction is not None and fraction > found.fraction:
-            higher = replace(goal, settings=replace(settings, gpu_memory_utilization=fraction))
-            yield _told(higher, rules.option("utilization", f"{fraction:.2f}"), now=f"{found.fraction:g}")
-    compact = rules.compact_kv_dtype
-    if compact is not None and found.layers and kv_bits(compact) < kv_bits(goal.kv_dtype):
-        smaller = replace(goal, kv_dtype=compact)
-        if holds(account(smaller), smaller):
-            yield _told(smaller, rules.option("kv_dtype", compact), now=goal.kv_dtype)
-    yield from _smaller_batches(goal, found)
+    same_card = [*_budget_changes(goal, found), *_smaller_batches(goal, found)]
+    yield from same_card or _both(goal, found)
     longest = max_model_len_for(goal)
     if goal.context > longest >= (goal.context * _LEAST_CONTEXT_SHARE if sequences > 1 else 1):
         shorter = replace(goal, context=longest)
@@ -68,6 +59,45 @@ def _more_replicas(goal: Question, found: Account) -> Iterator[str]:
     replicas = ceil_div(goal.concurrency, held)
     option = goal.engine.memory.option("replicas", replicas)
     yield f"{option} (now {goal.layout.dp}): each replica holds {held} sequences of {goal.context} tokens"
+
+
+def _budget_changes(goal: Question, found: Account) -> Iterator[str]:
+    """A higher fraction, or a smaller cache format, each alone."""
+    rules = goal.engine.memory
+    higher = _higher_fraction(goal, found)
+    if higher is not None:
+        fraction = higher.settings.gpu_memory_utilization
+        yield _told(higher, rules.option("utilization", f"{fraction:.2f}"), now=f"{found.fraction:g}")
+    smaller = _smaller_cache(goal, found)
+    if smaller is not None and holds(account(smaller), smaller):
+        yield _told(smaller, rules.option("kv_dtype", smaller.kv_dtype), now=goal.kv_dtype)
+
+
+def _higher_fraction(goal: Question, found: Account) -> Question | None:
+    if goal.engine.memory.budget not in {Budget.TOTAL, Budget.FREE_BEFORE, Budget.FREE_AFTER}:
+        return None
+    fraction = utilization_for(goal)
+    if fraction is None or fraction <= found.fraction:
+        return None
+    return replace(goal, settings=replace(goal.settings, gpu_memory_utilization=fraction))
+
+
+def _smaller_cache(goal: Question, found: Account) -> Question | None:
+    compact = goal.engine.memory.compact_kv_dtype
+    if compact is None or not found.layers or kv_bits(compact) >= kv_bits(goal.kv_dtype):
+        return None
+    return replace(goal, kv_dtype=compact)
+
+
+def _both(goal: Question, found: Account) -> Iterator[str]:
+    """A higher fraction together with a smaller cache format, where neither alone is enough."""
+    rules, smaller = goal.engine.memory, _smaller_cache(goal, found)
+    higher = _higher_fraction(smaller, found) if smaller is not None else None
+    if smaller is None or higher is None:
+        return
+    fraction = rules.option("utilization", f"{higher.settings.gpu_memory_utilization:.2f}")
+    option = f"{fraction} with {rules.option('kv_dtype', smaller.kv_dtype)}"
+    yield _told(higher, option, now=f"{found.fraction:g} and {goal.kv_dtype}")
 
 
 def _smaller_batches(goal: Question, found: Account) -> Iterator[str]:
