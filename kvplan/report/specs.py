@@ -302,11 +302,16 @@ def _engine_blocks(engine: Engine) -> Iterator[Block]:
         if plain:
             rows = tuple((name, _value(value)) for name, value in plain.items() if value is not None)
             yield Table(title=title, columns=("", ""), rows=rows, left=1, open_end=True)
-    families = {**engine.efficiencies, "(any other)": engine.fallback}
+    measured = {name: value for name, value in engine.efficiencies.items() if value.measured}
+    families = {**measured, "(any other)": engine.fallback}
     plain = {name: flat(plain_data(value)) for name, value in families.items()}
     fields = list(dict.fromkeys(name for row in plain.values() for name in row))
     rows = tuple((name, *(_value(row.get(name)) for row in plain.values())) for name in fields)
-    yield Table(title="Efficiencies by device family", columns=("", *plain), rows=rows)
+    yield Table(
+        title="Efficiencies of measured device families (--json has the inherited ones)",
+        columns=("", *plain),
+        rows=rows,
+    )
     if engine.notes:
         yield Bullets(title="Provenance", items=engine.notes)
 
@@ -328,9 +333,14 @@ class EngineListReport:
     engines: tuple[Engine, ...]
 
     def data(self) -> list[dict[str, Any]]:
-        """Names, versions and measured device families."""
+        """Names, versions and the device families that each was measured on."""
         return [
-            {"id": engine.id, "name": engine.name, "version": engine.version, "families": sorted(engine.efficiencies)}
+            {
+                "id": engine.id,
+                "name": engine.name,
+                "version": engine.version,
+                "measured": sorted(name for name, value in engine.efficiencies.items() if value.measured),
+            }
             for engine in self.engines
         ]
 
@@ -340,6 +350,6 @@ class EngineListReport:
 
     def blocks(self) -> Sequence[Block]:
         """A table."""
-        rows = tuple((item["name"], ", ".join(item["families"])) for item in self.data())
+        rows = tuple((item["name"], ", ".join(item["measured"])) for item in self.data())
         columns = ("engine", "measured on")
         return (Table(title="", columns=columns, rows=rows, left=2),)

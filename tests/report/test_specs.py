@@ -68,7 +68,13 @@ def test_a_gpu_shows_its_rates(gpu):
 
 
 def test_an_engine_shows_its_efficiencies():
-    engine = Engine(id="x", version="1", memory={"rule": "fraction"}, efficiencies={"hopper": IDEAL}, fallback=IDEAL)
+    engine = Engine(
+        id="x",
+        version="1",
+        memory={"rule": "fraction"},
+        efficiencies={"hopper": replace(IDEAL, measured=True)},
+        fallback=IDEAL,
+    )
     text = render_plain(EngineReport(engine=engine).blocks())
     for words in ("x@1", "rule", "fraction", "hopper", "(any other)", "gemm_bandwidth"):
         assert words in text
