@@ -7,6 +7,8 @@ from typing import Final
 
 _SEPARATORS: Final = re.compile(r"[\s_()+./-]+")
 _LONGEST: Final = 400
+_OTHER_CARD: Final = frozenset({"ti", "super", "laptop", "max", "mobile"})
+"""Words after a name that make it another card, which is not bundled."""
 
 #: Words that must all be there → id; the first that fits wins, so that narrower names come first.
 _NAMES: Final = (
@@ -89,9 +91,16 @@ def device_id(text: str) -> str | None:
 
     >>> device_id("NVIDIA H100 80GB HBM3"), device_id("NVIDIA GeForce RTX 4090 D"), device_id("NVIDIA A100")
     ('h100-80g-sxm', 'rtx-4090-d', None)
+    >>> device_id("NVIDIA GeForce RTX 3090 Ti"), device_id("NVIDIA H100 80GB HBM3 MIG 1g.10gb")
+    (None, None)
     """
     words = f" {_SEPARATORS.sub(' ', text[:_LONGEST]).strip().casefold()} "
-    return next((gpu for name, gpu in _NAMES if f" {name} " in words), None)
+    for name, gpu in _NAMES:
+        place = words.find(f" {name} ")
+        if place >= 0:
+            following = words[place + len(name) + 2 :].split(" ", 1)[0]
+            return None if following in _OTHER_CARD or " mig " in words else gpu
+    return None
 
 
 def device_ids() -> frozenset[str]:

@@ -101,6 +101,8 @@ def _doubts(log: StartupLog) -> list[str]:
     doubts = []
     if log.starts > 1:
         doubts.append(f"the log holds {log.starts} starts; the last is read")
+    if log.cut:
+        doubts.append(f"only the first {log.lines:,} lines were read: give the start of the log alone")
     if len(log.devices) > 1:
         doubts.append(f"the log names several GPUs ({', '.join(log.devices)}): give --gpu")
     return doubts

@@ -49,13 +49,13 @@ SGLANG: Final = (
     pattern(
         "sglang",
         "KV Cache is allocated",
-        rf"KV Cache is allocated\. #tokens: {INT}",
+        rf"KV Cache is allocated\.{GAP}#tokens: {INT}",
         "kv_pool_tokens",
         unit="tokens",
         keep="min",
     ),
-    pattern("sglang", "K size:", rf"K size: {NUM} GB, V size: {NUM} GB", "k_gib", "v_gib", unit="GiB", keep="min"),
-    pattern("sglang", "KV size:", rf"KV size: {NUM} GB", "kv_pool_gib", unit="GiB", keep="min"),
+    pattern("sglang", "K size:", rf"K size: {NUM} GB, V size: {NUM} GB", "k_gib", "v_gib", unit="GiB", keep="first"),
+    pattern("sglang", "KV size:", rf"KV size: {NUM} GB", "kv_pool_gib", unit="GiB", keep="first"),
     pattern(
         "sglang",
         "Memory pool end",
@@ -137,7 +137,7 @@ TENSORRT_LLM: Final = (
     pattern(
         "tensorrt-llm",
         "model weights",
-        rf"model weights{GAP}(?:profiling|loading){GAP}: {NUM} GiB",
+        rf"model weights \(inside torch\){GAP}: {NUM} GiB",
         "weights_gib",
         unit="GiB",
         keep="max",
@@ -151,6 +151,30 @@ TENSORRT_LLM: Final = (
         keep="max",
         factor=1 / KIB,
     ),
+    pattern(
+        "tensorrt-llm",
+        "dynamically allocated",
+        rf"allocated during inference \(inside torch\){GAP}: {NUM} GiB",
+        "activation_gib",
+        unit="GiB",
+    ),
+    pattern(
+        "tensorrt-llm",
+        "device total memory",
+        rf"device total memory {NUM} GiB",
+        "total_gpu_gib",
+        unit="GiB",
+        keep="min",
+    ),
+    pattern("tensorrt-llm", "fraction is set", rf"fraction is set {NUM}", "gpu_memory_utilization", unit="fraction"),
+    pattern(
+        "tensorrt-llm",
+        "free_gpu_memory_fraction",
+        rf"free_gpu_memory_fraction[=: ]{{1,3}}{NUM}",
+        "gpu_memory_utilization",
+        unit="fraction",
+    ),
+    pattern("tensorrt-llm", "for model", rf"for model ({NAME}) on port", "model", unit="text"),
     pattern("tensorrt-llm", "max_seq_len=", r"max_seq_len=([0-9]{1,12})", "max_model_len", unit="tokens"),
     pattern(
         "tensorrt-llm", "max_num_tokens=", r"max_num_tokens=([0-9]{1,12})", "max_num_batched_tokens", unit="tokens"

@@ -11,7 +11,7 @@ Keep = Literal["first", "last", "max", "min", "sum"]
 
 NUM: Final = r"(-?[0-9]{1,12}(?:\.[0-9]{1,9})?)"
 INT: Final = r"([0-9][0-9,]{0,19})"
-GAP: Final = r"[^\n]{0,300}?"
+GAP: Final = r"[^\n]{0,160}?"
 
 
 @dataclass(frozen=True, slots=True)

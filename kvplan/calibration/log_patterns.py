@@ -18,6 +18,7 @@ __all__ = [
     "CONFIG_LINE",
     "DEVICE_LINE",
     "LLAMA_CPP_BUFFERS",
+    "MAKERS",
     "PATTERNS",
     "RESTART",
     "SIGNS",
@@ -50,6 +51,7 @@ TROUBLE: Final = re.compile(
     r"|KV cache is needed, which is larger|is larger than the maximum number of tokens|exceeds available Mamba cache"
     r"|failed to allocate|unable to allocate|Not enough memory"
 )
+MAKERS: Final = ("NVIDIA", "AMD", "Apple", "Tesla", "Quadro", "GeForce", "device_name", "GPU name")
 DEVICE_LINE: Final = re.compile(
     r"(?:NVIDIA|AMD|Apple|Tesla|Quadro|GeForce)[ _-][\w ./()+-]{1,60}|device_name=[\w-]{2,60}|GPU name\s*:\s*[\w .-]{2,60}"
 )

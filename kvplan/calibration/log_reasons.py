@@ -75,6 +75,12 @@ def _weights(context: Context) -> Iterator[str]:
 
 
 def _activation(context: Context) -> Iterator[str]:
+    if context.engine == "llama.cpp":
+        yield "compute buffer of one micro-batch (-ub): logits and a few hidden rows; without flash attention also scores"
+        return
+    if context.engine == "tensorrt-llm":
+        yield "the peak of one forward pass of max_num_tokens"
+        return
     yield "the larger of the sampler (max_num_seqs × vocabulary) and one forward pass (max_num_batched_tokens)"
     if context.far:
         defaults = [name for name in ("max_num_seqs", "max_num_batched_tokens") if name not in context.log.facts]
@@ -97,6 +103,11 @@ def _graph(context: Context) -> Iterator[str]:
 
 
 def _pool(context: Context) -> Iterator[str]:
+    if context.engine == "llama.cpp":
+        yield "allocated up front for n_ctx tokens over all slots (-c, -np), windows shorter"
+        if context.far:
+            yield "look at the KV types (--cache-type-k, --cache-type-v) and at --swa-full"
+        return
     if context.estimate.scenario.pp > 1:
         yield "the log gives rank 0; tokens follow the stage with the smallest pool, which is the one kvplan gives"
     if context.engine == "sglang" and "GB" in context.figure.text:
@@ -105,6 +116,9 @@ def _pool(context: Context) -> Iterator[str]:
         return
     if "gpu_memory_utilization" not in context.log.facts:
         yield "the log does not say its memory fraction; the engine's default was taken: give --gpu-memory-utilization"
+    if context.engine == "tensorrt-llm":
+        yield "the fraction is of what is free after loading, so buffers and other processes count"
+        return
     if context.engine == "vllm" and "max_num_seqs" not in context.log.facts:
         yield "the log does not say max_num_seqs, which sets the sampler's peak; the default was taken: give --max-num-seqs"
     if context.engine == "vllm" and context.since(_GRAPH_INSIDE):

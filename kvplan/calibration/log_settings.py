@@ -88,6 +88,8 @@ def settings_of(
             integers[name] = int(text[:15])
     if log.engine == "llama.cpp":
         _llama_cpp(log, integers)
+    if integers.get("ep") == 1:  # printed where experts are not parallel of their own
+        del integers["ep"]
     for name, value in integers.items():
         argument = "context" if name == "max_model_len" else name
         found.arguments[argument] = value

@@ -55,6 +55,18 @@ VLLM: Final = (
     pattern("vllm", "Model loading took", rf"Model loading took {NUM} GiB", "weights_gib", unit="GiB", keep="max"),
     pattern("vllm", "model weights take", rf"model weights take {NUM}GiB", "weights_gib", unit="GiB", keep="max"),
     pattern("vllm", "GiB for weight", rf"{NUM} GiB for weights?", "weights_gib", unit="GiB", keep="max"),
+    pattern("vllm", "weights memory:", rf"weights memory: {NUM}GiB", "weights_gib", unit="GiB", keep="max"),
+    pattern(
+        "vllm", "torch peak memory", rf"torch peak memory increase: {NUM}GiB", "activation_gib", unit="GiB", keep="max"
+    ),
+    pattern(
+        "vllm",
+        "Requested memory",
+        rf"Requested memory: {NUM} \(util\), {NUM} GiB",
+        "gpu_memory_utilization",
+        "budget_gib",
+        unit="GiB",
+    ),
     pattern("vllm", "consumed memory", rf"{NUM} GiB for consumed memory", "consumed_gib", unit="GiB", keep="max"),
     pattern("vllm", "peak activation", rf"{NUM} GiB for peak activation", "activation_gib", unit="GiB", keep="max"),
     pattern(

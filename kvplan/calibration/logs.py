@@ -14,6 +14,7 @@ from kvplan.calibration.log_patterns import (
     CONFIG_LINE,
     DEVICE_LINE,
     LLAMA_CPP_BUFFERS,
+    MAKERS,
     PATTERNS,
     RESTART,
     SIGNS,
@@ -26,10 +27,14 @@ from kvplan.calibration.sources import read_source
 from kvplan.core.units import KIB
 from kvplan.errors import SpecError
 
-MAX_LINE: Final = 16_384
+MAX_LINE: Final = 8_192
+MAX_SEARCHED: Final = 8 * 2**20
+"""Characters that patterns are tried on: a real start-up log has some 10^5, a hostile one is cut off here."""
 MAX_LINES: Final = 500_000
 MAX_TROUBLES: Final = 10
 _SHOWN: Final = 240
+_ARGUMENT_COST: Final = 2
+_VOTING_LINES: Final = 5_000
 _ESCAPES: Final = re.compile(r"\x1b(?:\[[0-9;?]{0,24}[A-Za-z]|\][^\x07\x1b]{0,200}(?:\x07|\x1b\\)?|.)?")
 _CONTROL: Final = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 _LARGEST: Final = 1e15
@@ -75,6 +80,8 @@ class StartupLog:
         devices: GPU ids that the log's own words name.
         starts: Starts in the file; the last is read.
         lines: Lines read.
+        searched: Characters that patterns were tried on.
+        cut: True where reading stopped before the end.
     """
 
     engine: str | None = None
@@ -84,6 +91,8 @@ class StartupLog:
     devices: list[str] = field(default_factory=list)
     starts: int = 1
     lines: int = 0
+    searched: int = 0
+    cut: bool = False
 
 
 def read_log(path: str | Path) -> StartupLog:
@@ -117,22 +126,34 @@ def parse_log(text: str) -> StartupLog:
     buffers: dict[tuple[str, str], float] = {}
     for number, line in _lines(text):
         log.lines = number
-        if RESTART.search(line) and log.figures:
+        if not line or line.isspace():
+            continue
+        if log.searched > MAX_SEARCHED:
+            log.cut = True
+            break
+        if log.figures and RESTART.search(line):
             _restart(log, votes, buffers)
-        for engine, sign in SIGNS:
-            if sign.search(line):
-                votes[engine] = votes.get(engine, 0) + 1
-                break
+        if number <= _VOTING_LINES:
+            for engine, sign in SIGNS:
+                if sign.search(line):
+                    votes[engine] = votes.get(engine, 0) + 1
+                    break
         _read_line(log, line, number, votes)
         _read_buffers(log, line, number, buffers, votes)
-        if TROUBLE.search(line) and len(log.troubles) < MAX_TROUBLES:
+        if len(log.troubles) < MAX_TROUBLES and TROUBLE.search(line):
             log.troubles.append((number, shorten(line)))
-        for name in DEVICE_LINE.findall(line):
-            found = device_id(name)
-            if found is not None and found not in log.devices:
-                log.devices.append(found)
+        if any(maker in line for maker in MAKERS):
+            _read_devices(log, line)
     _finish(log, votes)
     return log
+
+
+def _read_devices(log: StartupLog, line: str) -> None:
+    log.searched += len(line)
+    for name in DEVICE_LINE.findall(line):
+        found = device_id(name)
+        if found is not None and found not in log.devices and len(log.devices) < MAX_TROUBLES:
+            log.devices.append(found)
 
 
 def _restart(log: StartupLog, votes: dict[str, int], buffers: dict[tuple[str, str], float]) -> None:
@@ -163,11 +184,15 @@ def shorten(line: str) -> str:
 
 def _read_line(log: StartupLog, line: str, number: int, votes: dict[str, int]) -> None:
     for pattern in PATTERNS:
-        if pattern.needle in line and (match := pattern.regex.search(line)):
+        if pattern.needle not in line:
+            continue
+        log.searched += len(line)
+        if match := pattern.regex.search(line):
             votes[pattern.engine] = votes.get(pattern.engine, 0) + (2 if pattern.unit in {"GiB", "x"} else 0)
             for name, value in zip(pattern.names, match.groups(), strict=True):
                 _keep(log, pattern, name, value, number=number, line=line)
     if CONFIG_LINE.search(line):
+        log.searched += len(line) * _ARGUMENT_COST
         is_sglang = "ServerArgs(" in line or "launch_server" in line
         for pattern in ARGUMENTS:
             if (pattern.engine == "sglang") is is_sglang and (match := pattern.regex.search(line)):
@@ -215,7 +240,7 @@ def _read_buffers(
     for name, needle, regex in LLAMA_CPP_BUFFERS:
         if needle in line and (match := regex.search(line)):
             value = _number(match[2], factor=1 / _MIB_PER_GIB)
-            if value is None:
+            if value is None or match[1].endswith("_Host"):  # pinned memory of the CPU
                 continue
             votes["llama.cpp"] = votes.get("llama.cpp", 0) + 2
             buffers[name, match[1]] = buffers.get((name, match[1]), 0.0) + value

@@ -97,10 +97,16 @@ def _blocks(found: LogExplanation) -> Iterator[Block]:
     if found.warnings:
         yield Bullets(title="Warnings", items=found.warnings, tone="warning")
     if found.settings:
-        items = [f"{name} {said['value']} (from the {said['source']})" for name, said in found.settings.items()]
-        yield Bullets(title="What was read", items=tuple(items))
+        yield Bullets(title="What was read", items=tuple(_settings(found)))
     if found.assumptions:
         yield Bullets(title="Assumptions", items=found.assumptions)
+
+
+def _settings(found: LogExplanation) -> Iterator[str]:
+    for source in ("log", "option"):
+        words = [f"{name} {said['value']}" for name, said in found.settings.items() if said["source"] == source]
+        if words:
+            yield f"from the {source}{'s' if source == 'option' else ''}: {', '.join(words)}"
 
 
 def _verdict(figures: Sequence[ExplainedFigure]) -> Line:
@@ -141,10 +147,9 @@ def _reasons(found: LogExplanation) -> Iterator[Block]:
     for figure in found.figures:
         if figure.predicted is None and not figure.notes:
             continue
-        title = _TITLES.get(figure.name, figure.name)
-        counted = f"{title}: kvplan counts {figure.formula}" if figure.formula else title
-        reasons = "; ".join(figure.notes)
-        if figure.formula or reasons:
-            items.append(f"{counted}{': ' if not figure.formula else '. '}{reasons}".rstrip(". :"))
+        parts = [f"kvplan counts {figure.formula}"] if figure.formula else []
+        if parts or figure.notes:
+            title = _TITLES.get(figure.name, figure.name)
+            items.append(f"{title}: {'; '.join([*parts, *figure.notes])}")
     if items:
         yield Bullets(title="What is counted, and why it may differ", items=tuple(items))
