@@ -21,6 +21,17 @@ from kvplan.core.model import (
 from kvplan.specs.huggingface.blueprint import Blueprint
 from kvplan.specs.huggingface.config import Config
 
+#: Spellings of the longest sequence; the first that is there counts, for they may differ (a tokenizer's limit is one).
+_MAX_CONTEXT = (
+    "max_position_embeddings",
+    "n_positions",
+    "max_seq_len",
+    "max_sequence_length",
+    "seq_length",
+    "n_ctx",
+    "model_max_length",
+)
+
 #: Norms of a plain decoder layer.
 TWO_NORMS = ("input_layernorm", "post_attention_layernorm")
 
@@ -66,7 +77,7 @@ def read_dimensions(
     kv_heads = config.integer("num_key_value_heads", "n_head_kv", "num_kv_heads", default=num_key_value_heads or heads)
     if heads % kv_heads:
         raise config.error("num_key_value_heads", f"{kv_heads} does not divide the {heads} attention heads")
-    width = config.optional_integer("head_dim")
+    width = config.optional_integer("head_dim", "kv_channels", "attention_head_dim")
     if width is None:
         if head_dim is None and hidden_size % heads:
             rule = f"is missing and hidden_size {hidden_size} is no multiple of {heads} attention heads"
@@ -85,9 +96,10 @@ def read_dimensions(
 
 def read_max_context(config: Config) -> int | None:
     """The longest sequence that the config states under one of its spellings, or None [token]."""
-    for name in ("max_position_embeddings", "n_positions", "max_seq_len", "seq_length", "n_ctx", "model_max_length"):
+    for name in _MAX_CONTEXT:
         found = config.optional_integer(name)
         if found is not None:
+            config.ignore(*_MAX_CONTEXT)
             return found
     return None
 

@@ -24,6 +24,9 @@ def _multi_head(config: Config) -> Dimensions:
     heads = config.integer("num_attention_heads", "n_head", "n_heads", "num_heads", "attention_heads")
     if hidden % heads:
         raise config.error("hidden_size", f"{hidden} is no multiple of {heads} attention heads")
+    width = config.optional_integer("head_dim")
+    if width is not None and width * heads != hidden:
+        raise config.error("head_dim", "times the attention heads must be hidden_size for this family")
     return Dimensions(
         hidden_size=hidden,
         num_hidden_layers=config.integer("num_hidden_layers", "n_layer", "n_layers", "num_layers"),

@@ -36,7 +36,7 @@ HARMLESS: Final = re.compile(
 SMELLS: Final = re.compile(
     r"cache|window|expert|moe|kv|head|layer|dim|size|rank|latent|sparse|index|ssm|conv|state|share|compress|mtp|nextn"
     r"|^num_|^n_|width|hidden|intermediate|block|bias|tie|adapter|lora|embed|memory|gate|group|mamba|attn|attention"
-    r"|linear|stride|pattern|interleave|sink|norm|depth|feature|chunk|engram|ngram|hash|loop|recurr|quant|cross|pruned"
+    r"|linear|stride|pattern|interleave|sink|norm|depth|feature|chunk|engram|ngram|hash|loop|recurr|ffn|mlp|quant|cross|pruned"
 )
 
 
@@ -63,5 +63,7 @@ def judge_leftovers(config: Config) -> None:
 
 
 def _is_off(value: Any) -> bool:  # noqa: ANN401 - whatever the file holds
-    """True for null, false, zero and empty: a feature that is switched off."""
+    """True for null, false, zero, empty and a list of full attention layers: a feature that is switched off."""
+    if isinstance(value, list) and value and all(item == "full_attention" for item in value):
+        return True
     return value is None or value is False or value in (0, "", "none") or value in ([], {})

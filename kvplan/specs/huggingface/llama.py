@@ -108,6 +108,7 @@ def qwen2(config: Config) -> Blueprint:
     """Qwen 1.5 to 2.5 and MiMo-7B: biases on Q, K and V."""
     dims = blocks.read_dimensions(config)
     config.ignore("attention_bias", "use_mrope")
+    config.ignore("dual_chunk_attention_config")
     windows = late_windows(config, _n(dims))
     made = llama_like(config, dims=dims, qkv_bias=True, o_bias=False, mlp_bias=False, windows=windows)
     return blocks.with_mtp(made, config.optional_integer("num_nextn_predict_layers", minimum=0) or 0)
@@ -162,7 +163,17 @@ def ernie4_5(config: Config) -> Blueprint:
     """ERNIE 4.5 dense: one switch for all biases."""
     dims = blocks.read_dimensions(config, num_key_value_heads=2, head_dim=128)
     bias = config.boolean("use_bias", default=False)
+    ignore_ernie(config)
     return llama_like(config, dims=dims, qkv_bias=bias, o_bias=bias, mlp_bias=bias, tied=True)
+
+
+def ignore_ernie(config: Config) -> None:
+    """Pass what ERNIE's own code writes beside the sizes; a compression of positions stretches rotation only."""
+    config.ignore("compression_ratio", "fuse_ln", "fuse_rms_norm", "freq_allocation", "use_rmsnorm", "rope_3d")
+    config.ignore("weight_share_add_bias", "micro_batch_size", "sinkhorn_2gate", "sinkhorn_temp", "moe_gate_act")
+    config.ignore(
+        "moe_multimodal_dispatch_use_allgather", "moe_use_hard_gate", "moe_fuse_experts", "moe_reverse_token_drop"
+    )
 
 
 def granite(config: Config) -> Blueprint:
@@ -233,7 +244,7 @@ def hunyuan_dense(config: Config) -> Blueprint:
     """Hunyuan dense: norms of queries and keys, switched by `use_qk_norm` in the original code."""
     dims = blocks.read_dimensions(config)
     read_qk_norm(config)
-    config.ignore("pretraining_tp", "use_cla", "attention_head_dim")
+    config.ignore("pretraining_tp")
     return llama_like(config, dims=dims, mlp_bias=False, head_norm=True)
 
 
@@ -243,7 +254,13 @@ def read_qk_norm(config: Config) -> None:
         raise config.unsupported("use_qk_norm", "false is not understood for this family")
     if config.boolean("use_cla", default=False):
         raise config.unsupported("use_cla", "layers that share K and V (CLA) are not understood for this family")
-    config.ignore("cla_share_factor")
+    if config.boolean("use_mla", default=False):
+        raise config.unsupported("use_mla", "latent attention is not understood for this family")
+    config.ignore("cla_share_factor", "anyres_pooling_size", "anyres_vit_max_image_size", "anyres_vit_two_views")
+    config.ignore(
+        "class_num", "dense_list", "pool_type", "org_vocab_size", "position_embedding_xdrope", "xdrope_section"
+    )
+    config.ignore("add_classification_head", "skip_cls_token", "use_rotary_pos_emb", "norm_type", "num_media_embeds")
 
 
 def nanochat(config: Config) -> Blueprint:

@@ -434,9 +434,9 @@ def arctic(config: Config) -> Blueprint:
     experts = config.integer("num_local_experts")
     bias = config.boolean("attention_bias", default=False)
     period = config.integer("moe_layer_frequency", default=1)
-    beside = config.boolean("parallel_attn_mlp_res", "use_residual", default=False)
+    beside = config.boolean("parallel_attn_mlp_res", default=config.boolean("use_residual", default=False))
     config.ignore("enable_expert_tensor_parallelism", "moe_eval_capacity_factor", "moe_train_capacity_factor")
-    config.ignore("moe_min_capacity", "moe_token_dropping", "use_residual")
+    config.ignore("moe_min_capacity", "moe_token_dropping", "enc_index")
     if period != 1 or not beside:
         raise config.unsupported("moe_layer_frequency", "only the published layout (1, with residual) is understood")
     shared = blocks.gated_tensors("residual_mlp", hidden, hidden, tensor_class=TensorClass.SHARED, names=_W)

@@ -9,7 +9,7 @@ from kvplan.specs.huggingface import blocks
 from kvplan.specs.huggingface.blocks import Dimensions
 from kvplan.specs.huggingface.blueprint import Blueprint
 from kvplan.specs.huggingface.config import Config
-from kvplan.specs.huggingface.llama import exaone_windows
+from kvplan.specs.huggingface.llama import exaone_windows, ignore_ernie, read_qk_norm
 from kvplan.specs.huggingface.moe import alternate
 
 
@@ -381,6 +381,7 @@ def ernie4_5_moe(config: Config) -> Blueprint:
     end = config.optional_integer("moe_layer_end_index", minimum=-1)
     last = count - 1 if end is None or end == -1 else end
     step = config.integer("moe_layer_interval", default=1)
+    ignore_ernie(config)
     config.ignore("moe_norm_min", "moe_capacity", "moe_gate", "moe_use_aux_free", "moe_aux_loss_lambda")
     if config.optional_integer("num_nextn_predict_layers", minimum=0):
         config.warnings.append("num_nextn_predict_layers: prediction layers are not counted")
@@ -449,8 +450,6 @@ def mimo_v2_flash(config: Config) -> Blueprint:
 
 def hunyuan_moe(config: Config) -> Blueprint:
     """Hunyuan-A13B: norms of queries and keys, one shared feed-forward; sizes may be lists, one entry per layer."""
-    from kvplan.specs.huggingface.llama import read_qk_norm
-
     dims = blocks.read_dimensions(config)
     count, hidden = dims.num_hidden_layers, dims.hidden_size
     bias = config.boolean("attention_bias", default=False)
@@ -463,7 +462,7 @@ def hunyuan_moe(config: Config) -> Blueprint:
         raise config.unsupported("moe_layer_num_skipped", "dense first layers are not understood for this family")
     size = config.integer("intermediate_size")
     config.ignore("use_mixed_mlp_moe", "moe_drop_tokens", "moe_random_routing_dropped_token", "capacity_factor")
-    config.ignore("attention_head_dim", "pretraining_tp", "norm_type", "num_media_embeds", "group_limited_greedy")
+    config.ignore("pretraining_tp", "group_limited_greedy", "n_group", "topk_group")
     forwards = []
     for index in range(count):
         if top_k[index] > experts[index]:
@@ -511,7 +510,10 @@ def bailing_moe(config: Config) -> Blueprint:
     )
     biased = config.boolean("moe_router_enable_expert_bias", default=False)
     config.ignore("norm_head", "norm_softmax", "multi_gate", "moe_router_topk_scaling_factor", "use_rmsnorm")
-    config.ignore("output_dropout", "embedding_dropout", "moe_router_enable_shared_expert")
+    config.ignore("output_dropout", "embedding_dropout", "moe_router_enable_shared_expert", "max_window_layers")
+    if config.boolean("use_sliding_window", default=False):
+        raise config.unsupported("use_sliding_window", "true is not understood for this family")
+    config.ignore("sliding_window")
     forwards = dense_first(config, dims, sparse)
     made = blocks.stack(
         dims,

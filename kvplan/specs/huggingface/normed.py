@@ -137,7 +137,7 @@ def phi3(config: Config) -> Blueprint:
     for name in ("attention_bias", "mlp_bias", "lm_head_bias"):
         if config.boolean(name, default=False):
             raise config.unsupported(name, "true is not understood for this family")
-    config.ignore("original_max_position_embeddings")
+    config.ignore("original_max_position_embeddings", "full_attn_mod", "interpolate_factor")
     return blocks.stack(
         dims,
         mixers=blocks.windowed(attention, (blocks.read_window(config),) * dims.num_hidden_layers),
@@ -183,6 +183,7 @@ def _cohere(config: Config, dims: Dimensions, *, windows: tuple[int | None, ...]
             *vector("self_attn.k_norm", TensorClass.OTHER, dims.num_key_value_heads, dims.head_dim),
         )
     attention = blocks.gqa(dims, qkv_bias=bias, o_bias=bias, extra=extra)
+    config.ignore("order_of_interleaved_layers", "use_parallel_embedding")
     config.ignore("use_parallel_block", "use_embedding_sharing", "use_gated_activation", "layer_switch", "logit_scale")
     return blocks.stack(
         dims,

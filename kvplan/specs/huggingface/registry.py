@@ -42,7 +42,7 @@ FAMILIES: Final[dict[str, tuple[str, str]]] = {
     "seed_oss": ("llama", "seed_oss"),
     "smollm3": ("llama", "smollm3"),
     "xverse": ("llama", "llama"),
-    "yi": ("llama", "llama"),
+    "Yi": ("llama", "llama"),
     # normed.py: decoders with other norms, biases or feed-forward
     "apertus": ("normed", "apertus"),
     "apertus1p5_text": ("normed", "apertus"),

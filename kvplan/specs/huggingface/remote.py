@@ -15,9 +15,6 @@ from kvplan.specs.huggingface.llama import llama_like
 def qwen(config: Config) -> Blueprint:
     """Qwen 1: fused QKV with bias; `intermediate_size` counts gate and up together."""
     dims = blocks.read_dimensions(config)
-    channels = config.optional_integer("kv_channels")
-    if channels is not None:
-        dims = replace(dims, head_dim=channels)
     both = config.integer("intermediate_size", minimum=2)
     config.ignore("use_dynamic_ntk", "use_logn_attn", "use_cache_quantization", "use_cache_kernel", "seq_length")
     config.ignore("softmax_in_fp32", "onnx_safe", "padded_vocab_size")
