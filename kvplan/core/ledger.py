@@ -133,7 +133,7 @@ def account(question: Question) -> Account:
         speculative_tokens=settings.speculative_tokens,
         skip_layers=skipped,
     )
-    pool = lay_out(_pool_request(question, limits, layers, room=room))
+    pool = lay_out(pool_request(question, limits, layers, room=room))
     held = _held(question, pool, limits)
     draft = Account(
         gpu_bytes=total,
@@ -155,7 +155,8 @@ def account(question: Question) -> Account:
     return replace(draft, lines=_lines(draft, rules, budget=formula))
 
 
-def _pool_request(question: Question, limits: Limits, layers: tuple[CachedLayer, ...], *, room: int) -> PoolRequest:
+def pool_request(question: Question, limits: Limits, layers: tuple[CachedLayer, ...], *, room: int) -> PoolRequest:
+    """What the pool of `room` bytes is laid out for."""
     rules, settings = question.engine.memory, question.settings
     batches = rules.batches_in_flight
     if batches > 1:

@@ -1,7 +1,9 @@
 from dataclasses import replace
+from functools import cache
 
 import pytest
 from hypothesis import given
+from hypothesis import settings as examples
 from hypothesis import strategies as st
 
 from kvplan.core.engine import Settings
@@ -70,6 +72,11 @@ def plain_model(*, kv_heads=8, layers=32, heads=32, window=None):
     )  # fmt: skip
 
 
+@cache
+def bundled(name):
+    return load_model(name)
+
+
 def plan(
     model,
     gpu="h100-80g-sxm",
@@ -82,7 +89,7 @@ def plan(
     advise=True,
     **layout,
 ):
-    spec = load_model(model) if isinstance(model, str) else model
+    spec = bundled(model) if isinstance(model, str) else model
     loaded = load_engine(engine)
     return plan_memory(
         spec,
@@ -119,6 +126,7 @@ def test_ledger_sums_exactly(engine, model):
         assert all(isinstance(line.bytes, int) for line in memory.ledger)
 
 
+@examples(deadline=None, max_examples=60)
 @given(
     st.sampled_from(ENGINES),
     st.integers(8, 300),
@@ -132,6 +140,7 @@ def test_ledger_sums_exactly_for_any_card(engine, gib, tp, context, fraction):
     assert parts_sum(memory) == memory.usable_bytes
 
 
+@examples(deadline=None, max_examples=60)
 @given(st.sampled_from(ENGINES), st.integers(24, 200), st.integers(0, 100))
 def test_more_memory_never_hurts(engine, gib, more):
     # Limits and fraction given: an engine's own defaults jump with the card and may take more than a GiB adds.
@@ -143,6 +152,7 @@ def test_more_memory_never_hurts(engine, gib, more):
     assert at(gib + more).max_context >= at(gib).max_context
 
 
+@examples(deadline=None, max_examples=60)
 @given(st.sampled_from(ENGINES), st.sampled_from(MODELS[:5]), st.integers(1, 60_000), st.integers(1, 60_000))
 def test_more_context_never_needs_less_memory(engine, model, context, more):
     kwargs = {"engine": engine, "gpu": "b200", "tp": 8, "advise": False}

@@ -12,17 +12,25 @@ import pytest
 
 from kvplan.core.engine import Settings
 from kvplan.core.layout import Layout
+from kvplan.core.ledger import Question, account, pool_request
 from kvplan.core.memory import plan_memory, resolve_kv_dtype
+from kvplan.core.memory_rules import StateMode
+from kvplan.core.paging import lay_out
 from kvplan.core.precision import apply_dtype
 from kvplan.core.units import GIB
 from kvplan.specs.engines import load_engine
 from kvplan.specs.hardware import load_gpu
 from kvplan.specs.models import load_model
 
-LOGS = [
-    json.loads(line)
-    for line in (Path(__file__).parent.parent / "data" / "memory_logs.jsonl").read_text(encoding="utf-8").splitlines()
-]
+DATA = Path(__file__).parent.parent / "data"
+
+
+def rows(name):
+    return [json.loads(line) for line in (DATA / name).read_text(encoding="utf-8").splitlines()]
+
+
+LOGS = rows("memory_logs.jsonl")
+POOLS = rows("memory_pools.jsonl")
 TOLERANCE = {
     "weights_gib": 0.005,
     "activation_gib": 0.025,
@@ -91,3 +99,26 @@ def test_one_log_side_by_side():
     assert "1024 sequences × 128256" in lines["activation"].formula
     assert lines["graph_outside"].bytes == memory.graph_outside_bytes > 0
     assert memory.graph_bytes == 0
+
+
+@pytest.mark.parametrize("row", POOLS, ids=lambda row: row["id"])
+def test_block_rules_alone_give_the_logged_concurrency(row):
+    # Hybrids, two widths and compressed attention: the pool as logged, laid out by our rules. 1 % is the rounding of the
+    # log (three figures) and, for Qwen3-Next, the width of its state; what a row was not told is in `given`.
+    settings = dict(row["settings"])
+    if "state_mode" in settings:
+        settings["state_mode"] = StateMode(settings["state_mode"])
+    question = Question(
+        model=load_model(row["model"]),
+        gpu=load_gpu(row["gpu"]),
+        engine=load_engine("vllm", version=row["version"]),
+        layout=Layout(tp=row["tp"]),
+        settings=Settings(**settings),
+        kv_dtype=row["kv_dtype"],
+        context=row["context"],
+        concurrency=1,
+    )
+    found = account(question)
+    pool = lay_out(pool_request(question, found.limits, found.layers, room=int(row["kv_pool_gib"] * GIB)))
+    assert pool.sequences(row["context"]) == pytest.approx(row["max_concurrency"], rel=0.01)
+    assert pool.block_tokens == row.get("block_tokens", pool.block_tokens)
