@@ -332,6 +332,23 @@ def test_what_is_not_understood_is_refused_by_name(quantization, named):
         read(quantization)
 
 
+def test_notes_of_the_producer_pass_with_a_warning():
+    model = read({"quant_method": "awq", "bits": 4, "group_size": 128, "calibration_seed": 7})
+    assert any("calibration_seed" in warning for warning in model.warnings)
+
+
+def test_schemes_by_glob():
+    scheme = {"weight": {"dtype": "fp4", "qscheme": "per_group", "group_size": 32, "symmetric": None}}
+    quark = {
+        "quant_method": "quark",
+        "global_quant_config": {},
+        "layer_quant_config": {"*block_sparse_moe.experts": scheme},
+    }
+    found = formats(read(quark, MIXTURE))
+    assert found["mlp.experts.down_proj"] == "mxfp4"
+    assert found["self_attn.q_proj"] is None
+
+
 def test_experts_that_differ_are_refused():
     ignore = ["model.layers.0.mlp.experts.1.up_proj"]
     with pytest.raises(UnsupportedModelError, match="1 of the 4 experts"):

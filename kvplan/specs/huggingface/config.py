@@ -62,8 +62,9 @@ class Config:
     # --- errors -----------------------------------------------------------------------------------------------------
 
     def field(self, name: str) -> str:
-        """The dotted path of a field inside the file."""
-        return f"{self.path}.{name}" if self.path else name
+        """The dotted path of a field inside the file, on one line whatever its name is."""
+        shown = name if name.isidentifier() else " ".join(name.split())[:_LONGEST_TEXT]
+        return f"{self.path}.{shown}" if self.path else shown
 
     def error(self, name: str, rule: str, *, hint: str | None = None) -> SpecError:
         """A `SpecError` for one field: `config.json: num_hidden_layers: must be …`."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import importlib
+import re
 from collections.abc import Callable, Mapping
 from typing import Final, cast
 
@@ -49,6 +50,11 @@ METHODS: Final[dict[str, tuple[str, str]]] = {
 #: Fields that say how a checkpoint was made or is loaded, in any dialect.
 _HARMLESS: Final = frozenset(
     {"quant_method", "producer", "version", "provider", "meta", "dequantize", "backend", "_commit_hash", "model_type"}
+)
+#: A field with one of these in its name may change what is stored.
+_SMELLS: Final = re.compile(
+    r"bit|group|scale|dtype|type|format|block|zero|sym|algo|quant|pack|spars|module|layer|exclu|ignor|skip|expert|kv"
+    r"|cache|rank|lora|rotat|outlier|codebook|embed|head|mixed|precision|weight|target|convert|vector|resid|shape"
 )
 _TEXT_CONFIGS: Final = ("text_config", "llm_config", "language_config")
 
@@ -108,6 +114,9 @@ def _read(quant: Config, config: Config) -> QuantizationPlan:
     quant.ignore(*_HARMLESS)
     for owner, name, value in quant.unread():
         if value is None or value is False or value in ("", "none", [], {}):
+            continue
+        if not _SMELLS.search(name):
+            config.warnings.append(f"{owner.field(name)}: not understood, taken as harmless")
             continue
         msg = f"{owner.source}: {owner.field(name)}: not understood for quant_method {method!r}"
         near_name = owner.nearest(name)

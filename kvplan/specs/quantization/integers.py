@@ -14,6 +14,16 @@ from kvplan.specs.quantization.reading import name_list, refused, where
 
 _GPTQ_BITS: Final = frozenset({2, 3, 4, 5, 6, 7, 8})
 _MOST_RULES: Final = 100_000
+#: AutoRound's `data_type` → format; None is integers packed as GPTQ does.
+_ROUNDED: Final[dict[str | None, Format | None]] = {
+    "int": None,
+    "mx_fp": FORMATS["mxfp4"],
+    "mxfp4": FORMATS["mxfp4"],
+    "mx_fp4": FORMATS["mxfp4"],
+    "nv_fp": FORMATS["nvfp4"],
+    "nv_fp4": FORMATS["nvfp4"],
+    "nvfp4": FORMATS["nvfp4"],
+}
 
 
 def _bits(quant: Config, *names: str, allowed: frozenset[int] = _GPTQ_BITS, default: int | None = None) -> int:
@@ -123,8 +133,9 @@ def _dynamic_rules(quant: Config, bits: int, group: int | None, *, desc_act: boo
 def auto_round(quant: Config, _config: Config) -> QuantizationPlan:
     """Intel AutoRound: packed as GPTQ or AWQ does; `extra_config` changes or excepts modules by name or regex."""
     data_type = quant.string("data_type", default="int")
-    if data_type != "int":
+    if data_type not in _ROUNDED:
         raise refused(quant, "data_type", f"{data_type!r} is not understood for auto-round")
+    floating = _ROUNDED[data_type]
     bits, group = _bits(quant, "bits", default=4), _group(quant, "group_size", default=128)
     quant.ignore(
         "sym", "packing_format", "autoround_version", "block_name_to_quantize", "to_quant_block_names", "batch_size", "iters",
@@ -132,9 +143,9 @@ def auto_round(quant: Config, _config: Config) -> QuantizationPlan:
         "enable_minmax_tuning", "amp", "quant_nontext_module", "act_bits", "act_dynamic", "act_group_size", "act_sym",
         "act_data_type", "super_bits", "super_group_size", "scale_dtype", "enable_norm_bias_tuning", "not_use_best_mse",
         "dynamic_max_gap", "supported_types", "lr_scheduler", "damp_percent", "desc_act", "true_sequential", "device", "format",
-        "momentum", "enable_alg_ext", "static_kv_dtype", "static_attention_dtype", "zero_point", "disable_opt_rtn",
+        "momentum", "enable_alg_ext", "model_free", "scale_format", "static_kv_dtype", "static_attention_dtype", "zero_point", "disable_opt_rtn",
     )  # fmt: skip
-    rules = [Rule(format=_gptq_format(bits, group, desc_act=False), linears=True)]
+    rules = [Rule(format=floating or _gptq_format(bits, group, desc_act=False), linears=True)]
     by_format: dict[Format, list[str]] = {}
     keep: list[str] = []
     for extra, name in _children(quant, "extra_config"):
@@ -146,7 +157,8 @@ def auto_round(quant: Config, _config: Config) -> QuantizationPlan:
         if own >= 16:  # noqa: PLR2004 - not quantised
             keep.append(pattern)
         else:
-            by_format.setdefault(_gptq_format(own, own_group, desc_act=False), []).append(pattern)
+            fmt = floating if floating and own == bits else _gptq_format(own, own_group, desc_act=False)
+            by_format.setdefault(fmt, []).append(pattern)
     exceptions = [
         Rule(format=fmt, names=NameList(names, where=where(quant, "extra_config"))) for fmt, names in by_format.items()
     ]

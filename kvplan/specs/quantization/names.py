@@ -66,10 +66,10 @@ def canonical(name: str) -> str:
 
 
 def _alias(part: str) -> str:
-    bare = part.rstrip("*")
+    bare = part.strip("*")
     if bare != part and bare in {"shared_expert", "h"}:
         return part
-    return _ALIASES.get(bare, bare) + part[len(bare) :]
+    return part.replace(bare, _ALIASES.get(bare, bare)) if bare else part
 
 
 def expert_index(name: str) -> int | None:

@@ -35,8 +35,8 @@ def quark(quant: Config, _config: Config) -> QuantizationPlan:
     by_class = quant.optional_nested("layer_type_quant_config")
     if by_class is not None and by_class.data:
         raise refused(quant, "layer_type_quant_config", "schemes by class are not understood")
-    scheme = quant.nested("global_quant_config")
-    fmt = _scheme(scheme)
+    scheme = quant.optional_nested("global_quant_config")
+    fmt = _scheme(scheme) if scheme is not None else None
     if fmt is not None:
         rules.append(Rule(format=fmt, linears=True, head=True, towers=True))
     return QuantizationPlan(name="quark", rules=tuple(rules), ignore=name_list(quant, "exclude"), kv_dtype=_kv(quant))
@@ -52,8 +52,9 @@ def _scheme(scheme: Config) -> Format | None:
     weight = scheme.optional_nested("weight")
     if weight is None:
         return None
-    dtype, granularity = weight.string("dtype"), weight.string("qscheme", default="per_tensor")
+    dtype = weight.string("dtype")
     group = weight.optional_integer("group_size", maximum=65_536)
+    granularity = weight.string("qscheme", default="per_group" if group else "per_tensor")
     symmetric = weight.boolean("symmetric", default=True)
     scales = weight.string("scale_format")
     weight.ignore(*weight.data)
@@ -67,7 +68,7 @@ def _scheme(scheme: Config) -> Format | None:
                 return FORMATS["fp8_channel"]
             case "per_group" if group == 32 and scales == "e8m0":  # noqa: PLR2004 - MX block
                 return FORMATS["mxfp8"]
-    if dtype == "fp4" and granularity == "per_group" and group == 32:  # noqa: PLR2004 - MX block
+    if dtype in {"fp4", "fp4_e2m1"} and granularity == "per_group" and group in {None, 32}:
         return FORMATS["mxfp4"]
     if dtype in {"int8", "int4", "uint4", "uint8"}:
         bits = 8 if dtype.endswith("8") else 4
