@@ -114,6 +114,18 @@ def test_the_state_has_the_precision_that_the_config_says():
     assert bits == [32, 16]
 
 
+def test_a_config_that_says_nothing_gets_the_precision_of_its_weights():
+    """vLLM's `auto`; Qwen3-Next's blocks of 544 tokens in a log of vLLM 0.11 on two H200 come from a bf16 state."""
+    model = load_model("qwen3-next-80b-a3b")
+    state = next(mixer for group in model.groups for mixer in group.layer.mixers if isinstance(mixer, Recurrent))
+    page = (state.state_elements * state.state_bits + state.conv_elements * 16) // 8 // 2
+    token = 2 * 256 * 2
+    assert -(-page // token) <= 544 < -(-page // token) + 16
+    single = from_config(QWEN | {"torch_dtype": "float32"}).groups[0].layer.mixers[0]
+    assert isinstance(single, Recurrent)
+    assert single.state_bits == 32
+
+
 def test_nemotron_layers_hold_a_mixer_or_a_feed_forward():
     model = from_config(NEMOTRON)
     assert [bool(group.layer.mixers) for group in model.groups] == [True, False, True, False]

@@ -158,7 +158,7 @@ def _qwen_delta_net(config: Config, hidden_size: int, *, fused: bool) -> Recurre
         sizes,
         name=_NAME,
         projections=(*projections, *output),
-        state_bits=read_state_bits(config, "mamba_ssm_dtype"),
+        state_bits=read_state_bits(config),
     )
 
 
@@ -205,7 +205,7 @@ def olmo_hybrid(config: Config) -> Blueprint:
     widths |= {"b_proj": sizes.num_value_heads, "g_proj": value}
     projections = tuple(tensor for name, rows in widths.items() for tensor in project(f"{_NAME}.{name}", rows, hidden))
     output = (*parameter(f"{_NAME}.o_norm", sizes.value_head_dim), *project(f"{_NAME}.o_proj", hidden, value))
-    delta = gated_delta_net(sizes, name=_NAME, projections=(*projections, *output))
+    delta = gated_delta_net(sizes, name=_NAME, projections=(*projections, *output), state_bits=read_state_bits(config))
     bias = config.boolean("attention_bias", default=False)
     attention = blocks.gqa(dims, qkv_bias=bias, o_bias=bias, extra=blocks.qk_norm(dims, full_width=True))
     mlp = blocks.gated_mlp(hidden, config.integer("intermediate_size"))

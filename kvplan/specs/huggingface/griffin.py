@@ -41,6 +41,7 @@ def recurrent_gemma(config: Config) -> Blueprint:
     width = config.integer("intermediate_size")
     mlp = DenseFeedForward(tensors=blocks.gated_tensors("mlp_block", hidden, width // 2, bias=True))
     config.ignore("w_init_variance_scale", "final_w_init_variance_scale", "logits_soft_cap", "hidden_activation")
+    config.ignore("embeddings_scale_by_sqrt_dim")
     pattern = config.strings("block_types", "_block_types") or ("recurrent", "recurrent", "attention")
     for kind in pattern:
         if kind not in {"recurrent", "attention"}:

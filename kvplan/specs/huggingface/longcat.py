@@ -40,6 +40,8 @@ def longcat_flash(config: Config) -> Blueprint:
     bias = config.boolean("attention_bias", default=False)
     dense = config.integer("ffn_hidden_size", "intermediate_size")
     experts, zero = config.integer("n_routed_experts"), config.integer("zero_expert_num", minimum=0)
+    if config.string("attention_method", default="MLA") != "MLA":
+        raise config.error("attention_method", "must be MLA")
     config.ignore("zero_expert_type", "mla_scale_q_lora", "mla_scale_kv_lora", "num_hidden_layers")
     mixture = blocks.gated_moe(
         hidden,

@@ -43,7 +43,7 @@ def mamba(config: Config) -> Blueprint:
         bias=bias,
     )
     _ignore_steps(config)
-    return _pure(config, hidden, mamba1(sizes, name="mixer"), tied=True)
+    return _pure(config, hidden, mamba1(sizes, name="mixer", state_bits=read_state_bits(config)), tied=True)
 
 
 def mamba2_family(config: Config) -> Blueprint:
@@ -63,7 +63,7 @@ def mamba2_family(config: Config) -> Blueprint:
     _check_inner(config, "num_heads", sizes, config.number("expand", default=2) * hidden)
     config.ignore("chunk_size", "intermediate_size")
     _ignore_steps(config)
-    return _pure(config, hidden, mamba2(sizes, name="mixer"), tied=False)
+    return _pure(config, hidden, mamba2(sizes, name="mixer", state_bits=read_state_bits(config)), tied=False)
 
 
 def _check_inner(config: Config, name: str, sizes: Mamba2, inner: float) -> None:
@@ -77,7 +77,14 @@ def _ignore_steps(config: Config) -> None:
     steps = ("rank", "scale", "min", "max", "init_scheme", "floor", "limit")
     config.ignore(*(f"time_step_{step}" for step in steps))
     config.ignore("rescale_prenorm_residual", "use_mambapy", "use_falcon_mambapy", "use_associative_scan", "rms_norm")
-    config.ignore("num_logits_to_keep", "mixer_rms_eps", "use_mamba_kernels", "norm_before_gate", "residual_in_fp32")
+    config.ignore(
+        "fused_add_norm",
+        "num_logits_to_keep",
+        "mixer_rms_eps",
+        "use_mamba_kernels",
+        "norm_before_gate",
+        "residual_in_fp32",
+    )
 
 
 def _pure(config: Config, hidden: int, mixer: Recurrent, *, tied: bool) -> Blueprint:
@@ -196,7 +203,10 @@ def jamba(config: Config) -> Blueprint:
         *norm("mamba.b_layernorm", state),
         *norm("mamba.c_layernorm", state),
     )
-    recurrent, attention = mamba1(sizes, name="mamba", extra=inner_norms), blocks.gqa(dims)
+    recurrent, attention = (
+        mamba1(sizes, name="mamba", state_bits=read_state_bits(config), extra=inner_norms),
+        blocks.gqa(dims),
+    )
     dense = blocks.gated_mlp(hidden, config.integer("intermediate_size"), name="feed_forward")
     mixture = _jamba_mixture(config, hidden, dense)
     period, offset = (
@@ -237,7 +247,7 @@ def bamba(config: Config) -> Blueprint:
     """Bamba: Mamba 2 with attention on the layers of `attn_layer_indices`."""
     dims = blocks.read_dimensions(config, num_key_value_heads=8)
     hidden = dims.hidden_size
-    recurrent = mamba2(read_mamba2(config, hidden), name="mamba")
+    recurrent = mamba2(read_mamba2(config, hidden), name="mamba", state_bits=read_state_bits(config))
     bias = config.boolean("attention_bias", default=False)
     attention = blocks.gqa(dims, qkv_bias=bias, o_bias=bias)
     mlp = blocks.gated_mlp(
@@ -264,7 +274,9 @@ def granitemoehybrid(config: Config) -> Blueprint:
     if full is None:
         config.assumptions.append(f"layer_types is not in {config.source}: Mamba on all layers assumed")
         full = (False,) * dims.num_hidden_layers
-    recurrent = mamba2(read_mamba2(config, hidden), name="mamba") if not all(full) else None
+    recurrent = (
+        mamba2(read_mamba2(config, hidden), name="mamba", state_bits=read_state_bits(config)) if not all(full) else None
+    )
     if recurrent is None:
         names = ("n_heads", "n_groups", "d_state", "d_head", "d_conv", "expand", "chunk_size", "conv_bias", "proj_bias")
         config.ignore(*(f"mamba_{name}" for name in names))
@@ -327,6 +339,6 @@ def falcon_h1(config: Config) -> Blueprint:
     )
     mixers = (
         blocks.gqa(dims, qkv_bias=bias, o_bias=bias),
-        mamba2(sizes, name="mamba", state_bits=read_state_bits(config, "mamba_ssm_cache_dtype")),
+        mamba2(sizes, name="mamba", state_bits=read_state_bits(config)),
     )
     return _hybrid(config, dims, (_jamba_layer(mixers, mlp, hidden),) * dims.num_hidden_layers)

@@ -19,7 +19,7 @@ from kvplan.specs.huggingface import blocks
 from kvplan.specs.huggingface.blueprint import Blueprint
 from kvplan.specs.huggingface.config import Config
 from kvplan.specs.huggingface.mla import mtp_tensors
-from kvplan.specs.huggingface.recurrent import lightning_attention
+from kvplan.specs.huggingface.recurrent import lightning_attention, read_state_bits
 
 _EXPERT_NAMES: Final = ("w1", "w3", "w2")
 _SPARSE: Final = "minimax_m3_sparse"
@@ -40,7 +40,13 @@ def minimax(config: Config) -> Blueprint:
     _ignore_factors(config)
     experts = config.integer("num_local_experts", "num_experts", default=8)
     mixture = _mixture(hidden, config.integer("intermediate_size"), experts, _top_k(config, experts, default=2))
-    lightning = lightning_attention(hidden_size=hidden, num_heads=heads, head_dim=dims.head_dim, name="self_attn")
+    lightning = lightning_attention(
+        hidden_size=hidden,
+        num_heads=heads,
+        head_dim=dims.head_dim,
+        name="self_attn",
+        state_bits=read_state_bits(config),
+    )
     full = blocks.gqa(dims)
     around = (*norm("input_layernorm", hidden), *norm("post_attention_layernorm", hidden))
     kinds = _lightning_layers(config, dims.num_hidden_layers)

@@ -126,7 +126,7 @@ def _mamba(config: Config, hidden: int) -> Recurrent:
         in_bias=bias,
         out_bias=bias,
     )
-    return mamba2(sizes, name="mixer", state_bits=read_state_bits(config, "mamba_ssm_cache_dtype", "mamba_ssm_dtype"))
+    return mamba2(sizes, name="mixer", state_bits=read_state_bits(config))
 
 
 def _attention(config: Config, hidden: int) -> Attention:

@@ -31,17 +31,21 @@ def depthwise(name: str, channels: int, kernel: int, *, bias: bool) -> tuple[Ten
     return (*tensors, *parameter(f"{name}.bias", channels)) if bias else tensors
 
 
-def read_state_bits(config: Config, *names: str) -> int:
-    """Bits of one state element: what the config says, else fp32 [bit].
+def read_state_bits(config: Config) -> int:
+    """Bits of one state element: what the config says, else those of the model's dtype, as vLLM's `auto` keeps it [bit].
+
+    Seen in logs: vLLM 0.11 gives Qwen3-Next, whose config says nothing, attention blocks of 544 tokens (a bf16 state),
+    Qwen3.6, whose config says float32, blocks of 1600. SGLang keeps fp32 unless told otherwise.
 
     Raises:
         SpecError: Not a floating-point format.
     """
-    name = config.string(*names)
+    name = config.string("mamba_ssm_cache_dtype", "mamba_ssm_dtype")
     if name is None or name == "auto":
-        return 32
+        name = config.string("torch_dtype", "dtype") or "bfloat16"
+    name = name.removeprefix("torch.")
     if name not in {"float32", "bfloat16", "float16"}:
-        raise config.error(names[0], f"must be float32, bfloat16 or float16, not {name!r}")
+        raise config.error("mamba_ssm_dtype", f"must be float32, bfloat16 or float16, not {name!r}")
     return int(format_by_id(name).element_bits)
 
 
@@ -67,7 +71,7 @@ class Mamba1:
     bias: bool
 
 
-def mamba1(sizes: Mamba1, *, name: str, state_bits: int = 32, extra: tuple[Tensor, ...] = ()) -> Recurrent:
+def mamba1(sizes: Mamba1, *, name: str, state_bits: int, extra: tuple[Tensor, ...] = ()) -> Recurrent:
     """A Mamba 1 mixer (arXiv:2312.00752): state `channels × state_size`."""
     inner, state = sizes.intermediate_size, sizes.state_size
     return Recurrent(
@@ -124,7 +128,7 @@ class Mamba2:
     gated_norm: bool = True
 
 
-def mamba2(sizes: Mamba2, *, name: str, state_bits: int = 32) -> Recurrent:
+def mamba2(sizes: Mamba2, *, name: str, state_bits: int) -> Recurrent:
     """A Mamba 2 mixer (arXiv:2405.21060): state `heads × head_dim × state_size`."""
     inner, heads = sizes.num_heads * sizes.head_dim, sizes.num_heads
     channels = inner + 2 * sizes.groups * sizes.state_size
@@ -175,7 +179,7 @@ class DeltaNet:
         return self.num_value_heads * self.value_head_dim
 
 
-def gated_delta_net(sizes: DeltaNet, *, name: str, projections: tuple[Tensor, ...], state_bits: int = 32) -> Recurrent:
+def gated_delta_net(sizes: DeltaNet, *, name: str, projections: tuple[Tensor, ...], state_bits: int) -> Recurrent:
     """A gated delta net (arXiv:2412.06464) without its projections, which each family names and fuses its own way."""
     heads = sizes.num_value_heads
     channels = 2 * sizes.key_width + sizes.value_width
@@ -197,7 +201,10 @@ def gated_delta_net(sizes: DeltaNet, *, name: str, projections: tuple[Tensor, ..
 def kimi_delta_attention(
     *, hidden_size: int, num_heads: int, head_dim: int, kernel: int, name: str, gates: tuple[Tensor, ...]
 ) -> Recurrent:
-    """Kimi delta attention (arXiv:2510.26692): a delta net with a decay per channel; `gates` are the family's."""
+    """Kimi delta attention (arXiv:2510.26692): a delta net with a decay per channel; `gates` are the family's.
+
+    Engines keep its state in fp32.
+    """
     width = num_heads * head_dim
     return Recurrent(
         kind="kda",
@@ -217,7 +224,7 @@ def kimi_delta_attention(
     )
 
 
-def lightning_attention(*, hidden_size: int, num_heads: int, head_dim: int, name: str) -> Recurrent:
+def lightning_attention(*, hidden_size: int, num_heads: int, head_dim: int, name: str, state_bits: int) -> Recurrent:
     """Lightning attention of MiniMax-01 (arXiv:2501.08313): state `heads × head_dim²`, no convolution."""
     width = num_heads * head_dim
     return Recurrent(
@@ -225,6 +232,7 @@ def lightning_attention(*, hidden_size: int, num_heads: int, head_dim: int, name
         state_elements=num_heads * head_dim * head_dim,
         conv_elements=0,
         num_heads=num_heads,
+        state_bits=state_bits,
         tensors=(
             *parameter(f"{name}.norm", width),
             *project(f"{name}.qkv_proj", 3 * width, hidden_size),

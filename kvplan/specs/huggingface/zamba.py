@@ -13,7 +13,7 @@ from kvplan.core.model import Attention, DenseFeedForward, Layer, Recurrent, Ten
 from kvplan.specs.huggingface import blocks
 from kvplan.specs.huggingface.blueprint import Blueprint
 from kvplan.specs.huggingface.config import Config
-from kvplan.specs.huggingface.recurrent import Mamba1, Mamba2, mamba1, mamba2, project, read_rank
+from kvplan.specs.huggingface.recurrent import Mamba1, Mamba2, mamba1, mamba2, project, read_rank, read_state_bits
 
 _LINEAR: Final = frozenset({"mamba", "linear_attention"})
 _HYBRID: Final = "hybrid"
@@ -94,11 +94,11 @@ def zamba(config: Config) -> Blueprint:
     layers = []
     for index, is_hybrid in enumerate(hybrids):
         if not is_hybrid:
-            layers.append(_plain_layer(mamba1(sizes, name="mamba"), hidden))
+            layers.append(_plain_layer(mamba1(sizes, name="mamba", state_bits=read_state_bits(config)), hidden))
             continue
         stored = not any(hybrids[:index])
         mixer, feed_forward = _share(attention, mlp, stored=stored)
-        recurrent = mamba1(sizes, name="mamba_decoder.mamba")
+        recurrent = mamba1(sizes, name="mamba_decoder.mamba", state_bits=read_state_bits(config))
         layers.append(_hybrid_layer(mixer, feed_forward, recurrent, hidden, _stored(norms, stored=stored)))
     return _finish(config, dims, hidden, tuple(layers))
 
@@ -119,9 +119,9 @@ def zamba2(config: Config) -> Blueprint:
     shared_blocks = config.integer("num_mem_blocks", default=1)
     for is_hybrid in hybrids:
         if not is_hybrid:
-            layers.append(_plain_layer(mamba2(sizes, name="mamba"), hidden))
+            layers.append(_plain_layer(mamba2(sizes, name="mamba", state_bits=read_state_bits(config)), hidden))
             continue
-        recurrent = mamba2(sizes, name="mamba_decoder.mamba")
+        recurrent = mamba2(sizes, name="mamba_decoder.mamba", state_bits=read_state_bits(config))
         layers.append(_zamba2_hybrid(config, dims, recurrent, hidden, stored=used < shared_blocks))
         used += 1
     _ignore_zamba2(config)
