@@ -257,6 +257,11 @@ def _shared_layers(config: Config, types: tuple[str, ...], *, default: int) -> i
     shared = config.integer("num_kv_shared_layers", default=default, minimum=0, maximum=len(types) - 1)
     if shared and set(types[: len(types) - shared]) != set(types):
         raise config.error("num_kv_shared_layers", f"{shared} leaves a layer type without a layer that has a cache")
+    if shared:
+        config.assumptions.append(
+            f"the last {shared} layers reuse earlier caches and have no K and V projections of their own; some published "
+            "files carry unused ones, which are not counted"
+        )
     return shared
 
 

@@ -258,6 +258,29 @@ def internvl(config: Config) -> Blueprint:
     )
 
 
+def internvl_chat(config: Config) -> Blueprint:
+    """InternVL as its authors publish it: `llm_config`, fused tower, projector `mlp1`."""
+    text, llm = read_text(config, default_type="qwen2", names=("llm_config", "text_config"))
+    vision = config.nested("vision_config")
+    encoder = towers.intern_vit(vision)
+    width = encoder.width * int(1 / config.number("downsample_ratio", default=0.5, minimum=0.01)) ** 2
+    parts = Parts("mlp1.")
+    parts.norm("0", width)
+    parts.linear("1", text.hidden_size, width)
+    parts.linear("3", text.hidden_size, text.hidden_size)
+    for name in ("use_backbone_lora", "use_llm_lora"):
+        if config.raw(name):
+            raise config.error(name, "an unmerged LoRA is not known to kvplan")
+    config.ignore("select_layer", "dynamic_image_size", "max_dynamic_patch", "min_dynamic_patch", "ps_version")
+    config.ignore(
+        "template", "use_thumbnail", "force_image_size", "pad2square", "system_message", "vision_feature_layer"
+    )
+    llm.ignore("moe_config", "layer_types")
+    return with_towers(
+        config, text, Tower(name="vision", tensors=encoder.tensors), Tower(name="projector", tensors=parts.done())
+    )
+
+
 def aya_vision(config: Config) -> Blueprint:
     """Aya Vision: SigLIP and a gated projector under a norm."""
 
@@ -328,6 +351,46 @@ def _ignore_idefics(nested: Config) -> None:
     """Fields of the authors' own training code that the published files carry along."""
     nested.ignore("qk_layer_norms_perceiver", "neftune_noise_alpha", "perceiver_config", "pixel_shuffle_factor")
     nested.ignore("use_resampler", "max_image_size", "size", "use_base_siglip", "vision_use_head")
+
+
+def idefics2(config: Config) -> Blueprint:
+    """Idefics 2: SigLIP without a head, a gated projection and a perceiver resampler."""
+    text_config = config.nested("text_config")
+
+    def projector(outer: Config, encoder: Encoder, hidden: int) -> tuple[Tensor, ...]:
+        perceiver, _ = tower_config(outer, "perceiver_config")
+        inner = text_config.integer("intermediate_size")
+        layers = perceiver.integer("resampler_depth", default=3)
+        heads = perceiver.integer("resampler_n_heads", default=16)
+        head_dim = perceiver.integer("resampler_head_dim", default=96)
+        kv_heads = perceiver.integer("num_key_value_heads", default=4)
+        parts = Parts("model.connector.")
+        for name in ("gate_proj", "up_proj"):
+            parts.linear(f"modality_projection.{name}", inner, encoder.width, bias=False)
+        parts.linear("modality_projection.down_proj", hidden, inner, bias=False)
+        parts.vector("perceiver_resampler.latents", perceiver.integer("resampler_n_latents", default=64), hidden)
+        layer = "perceiver_resampler.layers.*"
+        for name in ("input_latents_norm", "input_context_norm", "post_attention_layernorm"):
+            parts.norm(f"{layer}.{name}", hidden, bias=False, copies=layers)
+        for name, rows in (("q_proj", heads), ("k_proj", kv_heads), ("v_proj", kv_heads)):
+            parts.linear(f"{layer}.self_attn.{name}", rows * head_dim, hidden, bias=False, copies=layers)
+        parts.linear(f"{layer}.self_attn.o_proj", hidden, heads * head_dim, bias=False, copies=layers)
+        parts.gated(f"{layer}.mlp", hidden, 4 * hidden, copies=layers)
+        parts.norm("perceiver_resampler.norm", hidden, bias=False)
+        perceiver.ignore("hidden_size", "hidden_act", "attention_dropout", "qk_layer_norms_perceiver")
+        return parts.done()
+
+    blueprint = _read(
+        config,
+        text_type="mistral",
+        vision=lambda vision: towers.siglip_headless(vision, small=True),
+        projector=projector,
+        spelling=Spelling(decoder="model.text_model.", head="lm_head"),
+    )
+    for name in ("text_config", "vision_config"):
+        if config.has(name):
+            _ignore_idefics(config.nested(name))
+    return blueprint
 
 
 def llama4(config: Config) -> Blueprint:

@@ -42,10 +42,13 @@ def siglip(config: Config, prefix: str = "vision_tower.vision_model.") -> Encode
     return Encoder(tensors=parts.done(), width=hidden)
 
 
-def siglip_headless(config: Config, prefix: str = "model.vision_model.") -> Encoder:
-    """SigLIP as Idefics builds it: no pooling head whatever the config says."""
-    encoder_config = config.with_defaults({"hidden_size": 1152, "num_attention_heads": 16, "patch_size": 32})
-    return siglip(encoder_config.with_defaults({"vision_use_head": False}), prefix)
+def siglip_headless(config: Config, prefix: str = "model.vision_model.", *, small: bool = False) -> Encoder:
+    """SigLIP as Idefics builds it: no pooling head whatever the config says; Idefics 2 has a smaller default."""
+    config.with_defaults({"patch_size": 32})
+    if not small:
+        config.with_defaults({"hidden_size": 1152, "num_attention_heads": 16})
+    config.data = {**config.data, "vision_use_head": False}
+    return siglip(config, prefix)
 
 
 def siglip2(config: Config, prefix: str = "vision_tower.vision_model.") -> Encoder:
@@ -190,6 +193,38 @@ def internvl_vision(config: Config, prefix: str = "vision_tower.") -> Encoder:
     if not config.boolean("use_mean_pooling", default=True):
         parts.norm("layernorm", hidden)
     config.ignore("layer_scale_init_value")
+    return Encoder(tensors=parts.done(), width=hidden)
+
+
+def intern_vit(config: Config, prefix: str = "vision_model.") -> Encoder:
+    """InternViT as its authors publish it (`internvl_chat`): fused projections."""
+    hidden = config.integer("hidden_size")
+    inner = config.integer("intermediate_size")
+    layers = config.integer("num_hidden_layers")
+    config.integer("num_attention_heads")
+    count, pixels = patches(config, image=448, patch=14)
+    norm_bias = config.string("norm_type", default="layer_norm") == "layer_norm"
+    parts = Parts(prefix)
+    parts.vector("embeddings.class_embedding", hidden)
+    parts.conv("embeddings.patch_embedding", hidden, config.integer("num_channels", default=3) * pixels)
+    parts.vector("embeddings.position_embedding", count + 1, hidden)
+    layer = "encoder.layers.*"
+    bias = config.boolean("qkv_bias", default=False)
+    parts.fused_attention(f"{layer}.attn", hidden, copies=layers, bias=bias)
+    if config.boolean("qk_normalization", default=False):
+        parts.norm(f"{layer}.attn.q_norm", hidden, bias=False, copies=layers)
+        parts.norm(f"{layer}.attn.k_norm", hidden, bias=False, copies=layers)
+    parts.mlp(f"{layer}.mlp", hidden, inner, copies=layers)
+    for name in ("norm1", "norm2"):
+        parts.norm(f"{layer}.{name}", hidden, bias=norm_bias, copies=layers)
+    for name in ("ls1", "ls2"):
+        parts.vector(f"{layer}.{name}", hidden, copies=layers)
+    config.ignore("shared_expert_intermediate_size", "num_experts", "num_shared_experts", "num_routed_experts")
+    config.ignore("moe_coeff_ratio", "moe_intermediate_size", "moe_output_scale", "ep_size", "use_moe")
+    config.ignore("use_residual", "use_rts", "use_weighted_residual", "laux_allreduce", "noisy_gate_policy")
+    config.ignore("capacity_factor", "eval_capacity_factor")
+    if config.boolean("use_moe", default=False):
+        raise config.error("use_moe", "experts in this tower are not known to kvplan")
     return Encoder(tensors=parts.done(), width=hidden)
 
 
