@@ -44,6 +44,10 @@ _BUFFER: Final = re.compile(
 )
 _PACKED: Final = re.compile(r"(^|[._])(qweight|weight_packed|packed|w_packed)$")
 _LAYER: Final = re.compile(r"(?:^|\.)layers\.(\d+)\.")
+#: Modules that a decoder's layers lie in; those of towers and encoders lie in others.
+_WRAPPERS: Final = frozenset(
+    {"", "model", "language_model", "text_model", "transformer", "backbone", "gpt_neox", "decoder"}
+)
 _PREDICTOR: Final = re.compile(r"^(model\.|language_model\.)*mtp\b|(^|\.)mtp_")
 _DIFFERENCE_TO_TELL: Final = 0.01
 
@@ -380,5 +384,4 @@ def _is_left_out(name: str, layers: int, *, tied: bool) -> bool:
     if tied and name in {"lm_head.weight", "model.lm_head.weight", "language_model.lm_head.weight"}:
         return True
     found = _LAYER.search(name)
-    decoder = found is not None and not re.search(r"vis|audio|encoder|tower", name[: found.start()])
-    return found is not None and decoder and int(found.group(1)) >= layers > 0
+    return found is not None and _WRAPPERS.issuperset(name[: found.start()].split(".")) and int(found[1]) >= layers > 0
