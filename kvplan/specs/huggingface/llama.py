@@ -233,7 +233,7 @@ def exaone_windows(config: Config, dims: Dimensions, window: int | None) -> tupl
 def minicpm(config: Config) -> Blueprint:
     """MiniCPM 1 and 2 dense; the mixture-of-experts variant keeps experts under the same type."""
     if config.has("num_experts"):
-        from kvplan.specs.huggingface.moe import minicpm_moe
+        from kvplan.specs.huggingface.moe_other import minicpm_moe
 
         return minicpm_moe(config)
     config.ignore("scale_emb", "dim_model_base", "scale_depth", "mup_denominator")

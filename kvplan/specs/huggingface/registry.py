@@ -65,7 +65,7 @@ FAMILIES: Final[dict[str, tuple[str, str]]] = {
     "stablelm_epoch": ("normed", "stablelm"),
     "starcoder2": ("normed", "starcoder2"),
     "vaultgemma": ("normed", "vaultgemma"),
-    # gpt.py: layer norms with biases, two-matrix feed-forward
+    # gpt.py, neox.py, opt.py: layer norms with biases, two-matrix feed-forward
     "biogpt": ("opt", "biogpt"),
     "bloom": ("neox", "bloom"),
     "codegen": ("gpt", "codegen"),
@@ -92,7 +92,7 @@ FAMILIES: Final[dict[str, tuple[str, str]]] = {
     "internlm": ("remote", "internlm"),
     "internlm2": ("remote", "internlm2"),
     "qwen": ("remote", "qwen"),
-    # moe.py: experts over plain attention
+    # moe.py, moe_other.py: experts over plain attention
     "arctic": ("moe_other", "arctic"),
     "cohere2_moe": ("moe_other", "cohere2_moe"),
     "dbrx": ("moe_other", "dbrx"),
@@ -110,7 +110,7 @@ FAMILIES: Final[dict[str, tuple[str, str]]] = {
     "phimoe": ("moe", "phimoe"),
     "qwen2_moe": ("moe", "qwen2_moe"),
     "qwen3_moe": ("moe", "qwen3_moe"),
-    # moe_shared.py: DeepSeek-style experts over plain attention
+    # moe_shared.py, moe_layers.py: DeepSeek-style experts over plain attention
     "afmoe": ("moe_layers", "afmoe"),
     "bailing_moe": ("moe_layers", "bailing_moe"),
     "bailing_moe_v2": ("moe_layers", "bailing_moe"),
