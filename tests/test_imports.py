@@ -6,6 +6,7 @@ import ast
 import json
 import subprocess
 import sys
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -46,8 +47,13 @@ def part_of(path):
     return relative.parts[0] if len(relative.parts) > 1 else relative.stem
 
 
+@cache
 def imports(path):
     """Absolute names of everything that a module imports, wherever in it."""
+    return tuple(_imports(path))
+
+
+def _imports(path):
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
