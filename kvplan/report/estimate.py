@@ -145,11 +145,9 @@ def verdict(estimate: Estimate) -> tuple[str, Tone]:
     room += f"sequences of {whole(asked.context)} tokens"
     replicas = f" in each of {asked.dp} replicas" if asked.dp > 1 else ""
     if estimate.latency is not None and estimate.latency.queued:
-        running = significant(estimate.latency.running)
-        return (
-            f"FITS, BUT REQUESTS QUEUE: {room}{replicas}; {running} of {whole(asked.concurrency)} run at once.",
-            "warning",
-        )
+        running = f"{significant(estimate.latency.running)} of {significant(asked.concurrency / asked.dp)} run at once"
+        each = " in each" if asked.dp > 1 else ""
+        return f"FITS, BUT REQUESTS QUEUE: {room}{replicas}; {running}{each}.", "warning"
     return f"FITS: {room}{replicas}.", "good"
 
 

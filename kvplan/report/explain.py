@@ -260,10 +260,13 @@ def time_lines(estimate: Estimate, latency: Latency, throughput: Throughput) -> 
         "ms",
     )
     requests = throughput.requests_per_second.mid
+    network = parts.get("network", 0.0)
+    inside = latency.e2e_ms.mid - network
+    shown = f"({_ms(latency.e2e_ms.mid)} − {_ms(network)})" if network else _ms(latency.e2e_ms.mid)
     yield from _identity(
-        "requests/s = concurrency ÷ e2e",
-        f"{whole(asked.concurrency)} ÷ {_ms(latency.e2e_ms.mid)} ms × 1000",
-        asked.concurrency / latency.e2e_ms.mid * MS_PER_S if latency.e2e_ms.mid else 0.0,
+        "requests/s = concurrency ÷ (e2e − network)" if network else "requests/s = concurrency ÷ e2e",
+        f"{whole(asked.concurrency)} ÷ {shown} ms × 1000",
+        asked.concurrency / inside * MS_PER_S if inside else 0.0,
         requests,
         "per second",
     )

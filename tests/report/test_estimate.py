@@ -36,6 +36,8 @@ def test_waiting_requests_are_told(estimate):
     text, tone = verdict(replace(estimate, latency=latency, scenario=asked))
     assert "351 of 500 run at once" in text
     assert tone == "warning"
+    text, _ = verdict(replace(estimate, latency=latency, scenario=replace(asked, dp=2, concurrency=1000)))
+    assert text.endswith("in each of 2 replicas; 351 of 500 run at once in each.")
 
 
 def test_parts_of_the_card_sum_to_it(estimate):

@@ -128,3 +128,16 @@ def test_layer_numbers_are_ranges(model):
 def test_an_answer_without_times_explains_memory(model, too_big):
     assert [section.key for section in sections(model, too_big)] == ["weights", "memory", "cache", "capacity"]
     assert [section.key for section in sections(None, too_big)] == ["memory", "capacity"]
+
+
+def test_network_time_is_left_out_of_the_rate(model, estimate):
+    latency = estimate.latency
+    parts = {**latency.ttft_parts_ms, "network": 20.0}
+    moved = replace(
+        latency,
+        ttft_parts_ms=parts,
+        ttft_ms=replace(latency.ttft_ms, mid=latency.ttft_ms.mid + 20),
+        e2e_ms=replace(latency.e2e_ms, mid=latency.e2e_ms.mid + 20),
+    )
+    lines = [line for section in sections(model, replace(estimate, latency=moved)) for line in section.lines]
+    assert any("concurrency ÷ (e2e − network) = 1 ÷ (2,660.0 − 20.000) ms × 1000 = 0.37879" in line for line in lines)
