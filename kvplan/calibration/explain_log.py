@@ -138,7 +138,7 @@ def predicted_figures(estimate: Estimate) -> dict[str, float]:
     tokens = memory.kv_pool_tokens if memory.kv_logged_tokens is None else memory.kv_logged_tokens
     graph = memory.graph_bytes + memory.graph_outside_bytes
     found = {
-        "weights_gib": memory.weights_bytes / GIB,
+        "weights_gib": memory.weights_logged_bytes / GIB,
         "consumed_gib": (memory.weights_bytes + memory.runtime_bytes) / GIB,
         "activation_gib": memory.activation_bytes / GIB,
         "runtime_gib": memory.runtime_bytes / GIB,

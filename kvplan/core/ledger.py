@@ -37,6 +37,7 @@ class Account:
         gpu_bytes, usable_bytes: The card's total and the engine's budget [byte].
         fraction: The fraction that was used.
         weights, activation, runtime, graph: Inside the budget; they and the pool and `unused` sum to it.
+        beside_weights_bytes: Part of `runtime` that the engine's own log counts as weights (rotary table) [byte].
         graph_outside: Graphs on top of the budget [byte].
         room_bytes: What is left for caches; negative where the rest does not fit [byte].
         kv_pool_bytes, unused_bytes: Blocks handed out, and what remains (negative where it doesn't fit) [byte].
@@ -50,6 +51,7 @@ class Account:
     usable_bytes: int
     fraction: float
     weights: Amount
+    beside_weights_bytes: int
     activation: Amount
     runtime: Amount
     graph: Amount
@@ -106,8 +108,9 @@ def account(question: Question) -> Account:
     if fraction is None:
         fraction = computed_fraction(rules, model, layout, limits, total_bytes=total)
     skipped = 0 if gpu.unified_memory else _layers_on_cpu(model, settings)
-    weights = _weights(rules, question, skipped=skipped)
-    peak, around = activation(rules, model, layout, limits), runtime(rules, gpu, layout)
+    weights, beside = _weights(rules, question, skipped=skipped), weights_extra(rules, model)
+    peak, context = activation(rules, model, layout, limits), runtime(rules, gpu, layout)
+    around = _together(context, beside)
     captured = graphs(rules, model, layout, limits, eager=settings.enforce_eager)
     inside = captured if rules.graph_inside else Amount(0, "")
     usable, formula, charged = total, f"all of {gib_text(total)}", (weights, peak, around, inside)
@@ -116,9 +119,9 @@ def account(question: Question) -> Account:
         case Budget.TOTAL:
             usable, formula = int(total * fraction), f"{gib_text(total)} × {fraction:g}"
         case Budget.FREE_BEFORE:
-            before = total - around.bytes
-            usable, formula = int(before * fraction), f"({gib_text(total)} − {around.formula}) × {fraction:g}"
-            charged = (weights, Amount(0, "from the headroom"), Amount(0, "before the fraction"), Amount(0, ""))
+            before = total - context.bytes
+            usable, formula = int(before * fraction), f"({gib_text(total)} − {context.formula}) × {fraction:g}"
+            charged = (weights, Amount(0, "from the headroom"), beside, Amount(0, ""))
         case Budget.FREE_AFTER:
             headroom = int((1 - fraction) * max(0, total - weights.bytes - peak.bytes - around.bytes))
         case Budget.UP_FRONT | Budget.EVERYTHING:
@@ -140,6 +143,7 @@ def account(question: Question) -> Account:
         usable_bytes=usable,
         fraction=fraction,
         weights=weights,
+        beside_weights_bytes=beside.bytes,
         activation=peak,
         runtime=around,
         graph=inside,
@@ -192,12 +196,9 @@ def _layers_on_cpu(model: Model, settings: Settings) -> int:
 def _weights(rules: MemoryRules, question: Question, *, skipped: int) -> Amount:
     model, layout = question.model, question.layout
     stored = weights_bytes_per_rank(model, layout)
-    extra = weights_extra(rules, model)
     ranks = " × ".join(f"{name}{n}" for name, n in (("tp", layout.tp), ("pp", layout.pp), ("ep", layout.ep)) if n)
     formula = f"parameters of the fullest rank ({ranks}) {gib_text(stored)}"
-    value = stored + extra.bytes
-    if extra.bytes:
-        formula += f" + {extra.formula}"
+    value = stored
     slots = lora_slots(model, layout, question.settings)
     if slots.bytes:
         value += slots.bytes
@@ -217,6 +218,11 @@ def _weights(rules: MemoryRules, question: Question, *, skipped: int) -> Amount:
                 f"({formula}) × {model.num_hidden_layers - skipped} of {model.num_hidden_layers} layers on the GPU"
             )
     return Amount(value, formula)
+
+
+def _together(a: Amount, b: Amount) -> Amount:
+    formula = " + ".join(part.formula for part in (a, b) if part.bytes)
+    return Amount(a.bytes + b.bytes, formula or a.formula)
 
 
 def _mtp_bytes(model: Model, layout: Layout) -> int:

@@ -145,6 +145,7 @@ def _memory(question: Question, found: Account) -> Memory:
         gpu_bytes=found.gpu_bytes,
         usable_bytes=found.usable_bytes,
         weights_bytes=found.weights.bytes,
+        weights_logged_bytes=found.weights.bytes + found.beside_weights_bytes,
         activation_bytes=found.activation.bytes,
         graph_bytes=found.graph.bytes,
         runtime_bytes=found.runtime.bytes,

@@ -111,6 +111,7 @@ class Memory(Dumpable):
         gpu_bytes: Total as the framework reports it.
         usable_bytes: What the engine budgets with.
         weights_bytes, activation_bytes, graph_bytes, runtime_bytes, kv_pool_bytes, unused_bytes: The ledger.
+        weights_logged_bytes: What the engine's start-up log calls weights: with the tables that it loads beside them.
         graph_outside_bytes: Captured graphs that come on top of the budget.
         kv_bytes_per_token: Bytes that one more token adds while every window is open (logical).
         kv_bytes_per_token_reserved: Bytes that the engine reserves for it after its page rules.
@@ -125,6 +126,7 @@ class Memory(Dumpable):
     gpu_bytes: int
     usable_bytes: int
     weights_bytes: int
+    weights_logged_bytes: int
     activation_bytes: int
     graph_bytes: int
     runtime_bytes: int

@@ -73,7 +73,7 @@ def test_ledger_agrees_with_the_log(row):
     plan = planned(row)
     memory, tokens = plan.memory, plan.memory.kv_logged_tokens
     figures = {
-        "weights_gib": memory.weights_bytes / GIB,
+        "weights_gib": memory.weights_logged_bytes / GIB,
         "activation_gib": memory.activation_bytes / GIB,
         "kv_pool_gib": memory.kv_pool_bytes / GIB,
         "tokens": memory.kv_pool_tokens if tokens is None else tokens,

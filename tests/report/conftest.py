@@ -116,6 +116,7 @@ def estimate() -> Estimate:
             gpu_bytes=85_098_496_000,
             usable_bytes=usable,
             weights_bytes=parts["weights"],
+            weights_logged_bytes=parts["weights"],
             activation_bytes=parts["activation"],
             graph_bytes=parts["graph"],
             runtime_bytes=parts["runtime"],
