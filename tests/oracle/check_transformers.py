@@ -67,6 +67,13 @@ def build(config: Any) -> Any:
         return AutoModel.from_config(config)
 
 
+def has_head(family: str) -> bool:
+    """False for the bare decoders of multimodal families, which no class builds with a head."""
+    mappings = ("MODEL_FOR_CAUSAL_LM", "MODEL_FOR_IMAGE_TEXT_TO_TEXT", "MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM")
+    known = any(family in getattr(modeling_auto, f"{mapping}_MAPPING_NAMES") for mapping in mappings)
+    return known or not family.endswith(("_text", "_text_model"))
+
+
 def draw(family: str, rng: random.Random) -> dict[str, Any]:
     """Fields of one random trial; those of a multimodal family go into its text config."""
     known = CONFIG_MAPPING[family]().to_dict()
@@ -245,7 +252,7 @@ def main() -> int:
     arguments = parser.parse_args()
     warnings.simplefilter("ignore")
     logging.disable(logging.WARNING)
-    wanted = arguments.families or [name for name in sorted(FAMILIES) if name in CONFIG_MAPPING]
+    wanted = arguments.families or [name for name in sorted(FAMILIES) if name in CONFIG_MAPPING and has_head(name)]
     lines = [
         f"transformers {transformers.__version__}, torch {torch.__version__}",
         f"{arguments.trials} trials per family, seed {arguments.seed}",

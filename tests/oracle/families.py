@@ -409,11 +409,12 @@ FAMILIES = {
     "electra": {"base": {"num_attention_heads": 4}},
     "falcon": {
         "base": {"num_attention_heads": 4},
+        # with the new architecture transformers broadcasts K and V to all heads before it caches them: engines do not
         "bundles": [
             [
                 {"multi_query": True, "new_decoder_architecture": False},
                 {"multi_query": False, "new_decoder_architecture": False},
-                {"new_decoder_architecture": True, "num_kv_heads": 2},
+                {"new_decoder_architecture": True, "num_kv_heads": 4},
             ],
             [{"bias": True}, {"bias": False}],
             [{"parallel_attn": True}, {"parallel_attn": False}],
@@ -423,4 +424,15 @@ FAMILIES = {
         "base": {"n_group": 1, "topk_group": 1, "pad_token_id": 0},
         "bundles": [ROUTED, DENSE_FIRST],
     },
+    # heads and widths that the class's own defaults would not fit
+    "hunyuan_v1_dense": {"base": {"head_dim": 32}},
+    "hunyuan_v1_moe": {"base": {"head_dim": 32, "num_experts": 4, "moe_topk": 2}},
+    "ministral": {"base": {"head_dim": 32}},
+    "internlm3": {"bundles": [[{"qkv_bias": True, "bias": True}, {"qkv_bias": False, "bias": False}]]},
+    "modernbert": {"base": {"num_attention_heads": 4}},
+    "mpnet": {"base": {"num_attention_heads": 4}},
+    "nomic_bert": {"base": {"num_attention_heads": 4}},
+    "opt": {"base": {"num_attention_heads": 4}},
+    "persimmon": {"base": {"num_attention_heads": 4}},
+    "diffllama": {"base": {"num_attention_heads": 4, "num_key_value_heads": 2}},
 }

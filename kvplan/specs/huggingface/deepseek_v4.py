@@ -2,6 +2,7 @@
 
 Each layer caches raw entries of a short window (one tensor serves as key and value) and, with a compressor, one entry
 per `ratio` tokens; layers of small ratio pick among those with an indexer that keeps keys at the same ratio.
+Tensors of a layer are named as DeepSeek's checkpoint has them, which quantisation lists follow.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from kvplan.core.model import (
 from kvplan.specs.huggingface import blocks
 from kvplan.specs.huggingface.blueprint import Blueprint
 from kvplan.specs.huggingface.config import Config
-from kvplan.specs.huggingface.mla import mtp_tensors, read_moe
+from kvplan.specs.huggingface.mla import mtp_tensors
 
 _DEFAULTS: Final[dict[str, Any]] = {
     "vocab_size": 129280,
@@ -61,14 +62,14 @@ def deepseek_v4(config: Config) -> Blueprint:
     mtp = config.integer("num_nextn_predict_layers", default=1, minimum=0, maximum=100)
     if config.integer("n_shared_experts") != 1:
         raise config.error("n_shared_experts", "must be 1: how several are stored is not understood")
-    mixture = read_moe(config)
+    mixture = _mixture(config, hidden)
     hashed = _hash_layers(config, count)
     streams = config.integer("hc_mult", maximum=1000)
     around = (
-        *norm("input_layernorm", hidden),
-        *norm("post_attention_layernorm", hidden),
-        *_hyper_connection("attn_hc", streams, hidden),
-        *_hyper_connection("ffn_hc", streams, hidden),
+        *norm("attn_norm", hidden),
+        *norm("ffn_norm", hidden),
+        *_hyper_connection("hc_attn", streams, hidden),
+        *_hyper_connection("hc_ffn", streams, hidden),
     )
     layers = tuple(
         Layer(mixers=(_attention(config, ratio, indexed=indexed),), feed_forward=mixture, tensors=around)
@@ -80,17 +81,34 @@ def deepseek_v4(config: Config) -> Blueprint:
         vocab_size=vocab_size,
         max_context=blocks.read_max_context(config),
         layers=layers,
+        layer_prefix="layers.{i}.",
         tensors=(
             *blocks.embedding(vocab_size, hidden),
             *norm("model.norm", hidden),
-            *vector("model.hc_head.hc_fn", TensorClass.OTHER, streams, streams * hidden),
-            *vector("model.hc_head.hc_base", TensorClass.OTHER, streams),
-            *vector("model.hc_head.hc_scale", TensorClass.OTHER, 1),
+            *vector("hc_head_fn", TensorClass.OTHER, streams, streams * hidden),
+            *vector("hc_head_base", TensorClass.OTHER, streams),
+            *vector("hc_head_scale", TensorClass.OTHER, 1),
             *blocks.lm_head(vocab_size, hidden, tied=config.boolean("tie_word_embeddings", default=False)),
         ),
         mtp_layers=layers[-1:] * mtp,
         mtp_tensors=mtp_tensors(hidden, vocab_size) if mtp else (),
         buffer_elements=_routing_buffers(mixture, vocab_size=vocab_size, hashed=hashed),
+    )
+
+
+def _mixture(config: Config, hidden: int) -> MixtureOfExperts:
+    width, experts = config.integer("moe_intermediate_size"), config.integer("n_routed_experts", "num_local_experts")
+    names = ("w1", "w3", "w2")
+    config.ignore("n_group", "topk_group")
+    return blocks.gated_moe(
+        hidden,
+        width,
+        num_experts=experts,
+        top_k=blocks.read_top_k(config, experts),
+        name="ffn.experts",
+        names=names,
+        routing=blocks.router("ffn.gate", hidden, experts),
+        extra=blocks.gated_tensors("ffn.shared_experts", hidden, width, tensor_class=TensorClass.SHARED, names=names),
     )
 
 
@@ -162,21 +180,21 @@ def _attention(config: Config, ratio: int | None, *, indexed: bool) -> Compresse
         ratio=ratio,
         indexer=indexer if indexed else None,
         tensors=(
-            *_replicated("self_attn.q_a_proj", rank, hidden),
-            *norm("self_attn.q_a_norm", rank),
-            *linear("self_attn.q_b_proj", TensorClass.ATTENTION, out_features=heads * width, in_features=rank),
-            *_replicated("self_attn.kv_proj", width, hidden),
-            *norm("self_attn.kv_norm", width),
+            *_replicated("attn.wq_a", rank, hidden),
+            *norm("attn.q_norm", rank),
+            *linear("attn.wq_b", TensorClass.ATTENTION, out_features=heads * width, in_features=rank),
+            *_replicated("attn.wkv", width, hidden),
+            *norm("attn.kv_norm", width),
             *linear(
-                "self_attn.o_a_proj",
+                "attn.wo_a",
                 TensorClass.ATTENTION,
                 out_features=grouped,
                 in_features=heads * width // groups,
             ),
-            *linear("self_attn.o_b_proj", TensorClass.ATTENTION, out_features=hidden, in_features=grouped),
-            *vector("self_attn.sinks", TensorClass.OTHER, heads, shards=None),
-            *(_compressor("self_attn.compressor", hidden, width, ratio, overlap=2 if indexed else 1) if ratio else ()),
-            *(_indexer("self_attn.compressor.indexer", hidden, rank, ratio, indexer) if indexed and ratio else ()),
+            *linear("attn.wo_b", TensorClass.ATTENTION, out_features=hidden, in_features=grouped),
+            *vector("attn.attn_sink", TensorClass.OTHER, heads, shards=None),
+            *(_compressor("attn.compressor", hidden, width, ratio, overlap=2 if indexed else 1) if ratio else ()),
+            *(_indexer("attn.indexer", hidden, rank, ratio, indexer) if indexed and ratio else ()),
         ),
     )
 
@@ -188,18 +206,18 @@ def _replicated(name: str, out_features: int, in_features: int) -> tuple[Tensor,
 def _compressor(name: str, hidden: int, width: int, ratio: int, *, overlap: int) -> tuple[Tensor, ...]:
     """Learned pooling of `ratio` tokens into one entry; with overlap 2 it also sees the block before."""
     return (
-        *vector(f"{name}.position_bias", TensorClass.OTHER, ratio, overlap * width),
-        *_replicated(f"{name}.kv_proj", overlap * width, hidden),
-        *_replicated(f"{name}.gate_proj", overlap * width, hidden),
-        *norm(f"{name}.kv_norm", width),
+        *vector(f"{name}.ape", TensorClass.OTHER, ratio, overlap * width),
+        *_replicated(f"{name}.wkv", overlap * width, hidden),
+        *_replicated(f"{name}.wgate", overlap * width, hidden),
+        *norm(f"{name}.norm", width),
     )
 
 
 def _indexer(name: str, hidden: int, rank: int, ratio: int, indexer: Indexer) -> tuple[Tensor, ...]:
     return (
-        *_compressor(name, hidden, indexer.head_dim, ratio, overlap=2),
-        *_replicated(f"{name}.q_b_proj", indexer.num_heads * indexer.head_dim, rank),
-        *_replicated(f"{name}.scorer.weights_proj", indexer.num_heads, hidden),
+        *_compressor(f"{name}.compressor", hidden, indexer.head_dim, ratio, overlap=2),
+        *_replicated(f"{name}.wq_b", indexer.num_heads * indexer.head_dim, rank),
+        *_replicated(f"{name}.weights_proj", indexer.num_heads, hidden),
     )
 
 
@@ -207,7 +225,7 @@ def _hyper_connection(name: str, streams: int, hidden: int) -> tuple[Tensor, ...
     """The mixing of `streams` residual streams around one sublayer: read, write and carry weights."""
     rows = streams * (2 + streams)
     return (
-        *vector(f"{name}.fn", TensorClass.OTHER, rows, streams * hidden),
-        *vector(f"{name}.base", TensorClass.OTHER, rows),
-        *vector(f"{name}.scale", TensorClass.OTHER, 3),
+        *vector(f"{name}_fn", TensorClass.OTHER, rows, streams * hidden),
+        *vector(f"{name}_base", TensorClass.OTHER, rows),
+        *vector(f"{name}_scale", TensorClass.OTHER, 3),
     )

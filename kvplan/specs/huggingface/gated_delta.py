@@ -114,6 +114,8 @@ def _gated_attention(config: Config, dims: blocks.Dimensions) -> Attention:
     """Grouped-query attention whose query projection also makes an output gate of the same width."""
     if not config.boolean("attn_output_gate", default=True):
         raise config.error("attn_output_gate", f"false is not understood for {config.model_type}")
+    if config.string("output_gate_type", default="swish") not in {"swish", "silu", "sigmoid"}:
+        raise config.error("output_gate_type", "must name an activation: swish, silu or sigmoid")
     bias = config.boolean("attention_bias", default=False)
     width = dims.num_attention_heads * dims.head_dim
     plain = blocks.gqa(dims, qkv_bias=bias, o_bias=bias, extra=blocks.qk_norm(dims))

@@ -130,6 +130,8 @@ def _dense(config: Config, dims: Dimensions, *, needed: bool) -> DenseFeedForwar
 def qwen3_moe(config: Config) -> Blueprint:
     """Qwen 3 MoE: norms of queries and keys, no shared expert."""
     dims = blocks.read_dimensions(config, num_key_value_heads=4)
+    if not config.boolean("use_qk_norm", default=True):
+        raise config.unsupported("use_qk_norm", "false is not understood for this family")
     experts = config.integer("num_experts", "num_local_experts", default=128)
     sparse = blocks.gated_moe(
         dims.hidden_size,
