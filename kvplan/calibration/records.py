@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import Any, Final
 
 from kvplan.calibration.benchmarks import benchmark_cells
@@ -126,6 +126,7 @@ def _request_rows(singles: list[tuple[int, Any]], problems: Problems) -> tuple[l
 
 
 def _records(rows: Iterable[Row], defaults: Mapping[str, str], folder: Path, problems: Problems) -> Iterator[Record]:
+    paths: dict[str, tuple[Path | None, str | None]] = {}
     for line, cells, notes in rows:
         broken: list[tuple[str, str]] = []
         filled = {**cells, **{name: value for name, value in defaults.items() if not cells.get(name)}}
@@ -135,7 +136,10 @@ def _records(rows: Iterable[Row], defaults: Mapping[str, str], folder: Path, pro
                 broken.append((name, "is missing; give the column or the option of that name"))
         path: Path | None = None
         if "model" in values:
-            path, rule = model_path(values["model"], folder)
+            model = values["model"]
+            if model not in paths:
+                paths[model] = model_path(model, folder)
+            path, rule = paths[model]
             if rule:
                 broken.append(("model", rule))
         broken.extend((name, _INSIDE) for name in ("gpu", "engine") if _leaves(values.get(name, "")))
@@ -175,6 +179,6 @@ def _leaves(reference: str) -> bool:
     return (
         reference.startswith(("/", "~"))
         or "\\" in reference
-        or ".." in PurePosixPath(reference).parts
+        or ".." in reference.split("/")
         or (len(reference) > 1 and reference[1] == ":")
     )

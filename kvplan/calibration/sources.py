@@ -105,11 +105,15 @@ def csv_rows(source: Source, problems: Problems) -> Iterator[tuple[int, dict[str
     """Line and cells of every row of a CSV file under its header; blank lines don't count."""
     reader = csv.reader(io.StringIO(source.text, newline=""), strict=True)
     header: list[str] | None = None
-    rows, line = 0, 1
+    rows, blank, line = 0, 0, 1
     try:
         for cells in reader:
             start, line = line, reader.line_num + 1
             if not any(cell.strip() for cell in cells):
+                blank += 1
+                if blank > MAX_ROWS:
+                    problems.add(start, "", f"more than {MAX_ROWS:,} blank lines")
+                    return
                 continue
             if header is None:
                 header = _header(cells, start, problems)

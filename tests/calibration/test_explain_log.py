@@ -1,0 +1,88 @@
+import json
+
+import pytest
+
+from kvplan.calibration.explain_log import explain, explain_log
+from kvplan.calibration.logs import parse_log
+from kvplan.errors import UnknownNameError
+
+#: Logs whose settings are all known: figures agree within what the memory rules reach.
+TOLERANCE = 0.02
+
+
+def asked(data, name, planner, known_model, **options):
+    return explain_log(data / "logs" / f"{name}.log", planner=planner, known_model=known_model, options=options)
+
+
+def test_a_log_with_all_its_settings_agrees(data, planner, known_model):
+    found = asked(data, "vllm_0.19", planner, known_model, gpu="h100-sxm")
+    ratios = {figure.name: figure.ratio for figure in found.figures if figure.ratio is not None}
+    for name in ("weights_gib", "activation_gib", "kv_pool_gib", "kv_pool_tokens", "max_concurrency", "budget_gib"):
+        assert ratios[name] == pytest.approx(1, abs=TOLERANCE), name
+    assert found.scenario.model == "llama-3.1-8b"
+    assert found.settings["gpu"] == {"value": "h100-sxm", "source": "option"}
+    assert found.settings["context"] == {"value": "8192", "source": "log"}
+    assert not found.missing
+
+
+def test_the_oddities_are_told(data, planner, known_model):
+    found = asked(data, "vllm_0.6", planner, known_model, gpu="rtx-3090")
+    notes = {figure.name: " ".join(figure.notes) for figure in found.figures}
+    assert "GB, counted in GiB" in notes["weights_gib"]
+    assert "blocks × 16 tokens" in notes["kv_blocks"]
+    old = asked(data, "vllm_0.19", planner, known_model, gpu="h100-sxm")
+    assert any("outside the memory fraction" in note for figure in old.figures for note in figure.notes)
+
+
+def test_llama_cpp_names_its_own_card_and_format(data, planner, known_model):
+    found = asked(data, "llama_cpp", planner, known_model)
+    assert (found.scenario.gpu, found.scenario.dtype, found.scenario.pp) == ("rtx-3090", "q4_k_m", 1)
+    ratios = {figure.name: figure.ratio for figure in found.figures}
+    assert ratios["kv_pool_gib"] == pytest.approx(1)
+    assert ratios["weights_gib"] == pytest.approx(1, abs=TOLERANCE)
+
+
+def test_sglang_over_four_cards(data, planner, known_model):
+    found = asked(data, "sglang", planner, known_model, gpu="h100-sxm")
+    ratios = {figure.name: figure.ratio for figure in found.figures}
+    assert ratios["kv_pool_gib"] == pytest.approx(1, abs=TOLERANCE)
+    assert found.scenario.tp == 4
+
+
+def test_what_the_log_does_not_say_is_asked_for(data, planner, known_model):
+    found = asked(data, "vllm_refused", planner, known_model)
+    assert found.missing == ("--model", "--gpu")
+    assert found.scenario is None
+    assert [figure.predicted for figure in found.figures] == [None] * 3
+    assert "needs more than the pool" in found.troubles[0].meaning
+
+
+def test_options_win_over_the_log(data, planner, known_model):
+    found = asked(data, "vllm_0.19", planner, known_model, gpu="h200-sxm", model="llama-3-8b", context=4096)
+    assert (found.scenario.model, found.scenario.context) == ("llama-3-8b", 4096)
+    with pytest.raises(UnknownNameError):
+        asked(data, "vllm_0.19", planner, known_model, gpu="h300")
+
+
+def test_a_logs_own_words_open_no_file(planner, known_model):
+    text = "Initializing a V1 LLM engine (v0.11.0) with config: model='/etc/passwd', dtype=torch.bfloat16\n"
+    log = parse_log(text + "Available KV cache memory: 1.00 GiB\n")
+    found = explain(log, planner=planner, known_model=known_model, options={})
+    assert "--model" in found.missing
+
+
+def test_a_quantisation_that_only_the_engine_knows(planner, known_model):
+    text = (
+        "Initializing a V1 LLM engine (v0.19.0) with config: model='llama-3.1-8b', quantization=fp8\n"
+        "Available KV cache memory: 60.00 GiB\n"
+    )
+    found = explain(parse_log(text), planner=planner, known_model=known_model, options={"gpu": "h100-sxm"})
+    assert found.scenario.dtype == "fp8"
+
+
+def test_keys_of_the_document(data, planner, known_model):
+    document = json.loads(asked(data, "vllm_0.19", planner, known_model, gpu="h100-sxm").model_dump_json())
+    assert document["schema"] == "kvplan.explain-log/1"
+    assert {"engine", "engine_version", "settings", "missing", "scenario", "figures", "troubles"} <= set(document)
+    keys = {"name", "unit", "logged", "predicted", "ratio", "line", "text", "formula", "notes"}
+    assert all(set(figure) == keys for figure in document["figures"])
