@@ -17,6 +17,7 @@ from typing import Any, Final, TypeVar
 
 from kvplan.errors import HubError, KvplanError, SpecError, UsageError
 from kvplan.specs import safetensors
+from kvplan.specs.safetensors_header import StoredTensor, check_header, read_file
 
 _REPOSITORY: Final = re.compile(r"^(?P<id>[\w.\-]+/[\w.\-]+)(@(?P<revision>[\w.\-/]+))?$")
 _LARGEST_JSON: Final = 64_000_000
@@ -235,7 +236,7 @@ class _Client:
         paths = [self.hub.try_to_load_from_cache(self.repo_id, name, revision=self.revision) for name in names]
         if not all(isinstance(path, str) for path in paths):
             return None
-        return safetensors.gather((Path(path).name, safetensors.read_file(Path(path))) for path in map(str, paths))
+        return safetensors.gather((Path(path).name, read_file(Path(path))) for path in map(str, paths))
 
     def _remote(self, names: list[str]) -> safetensors.WeightFiles:
         if self.cache_only:
@@ -244,7 +245,7 @@ class _Client:
         with ThreadPoolExecutor(max_workers=min(_THREADS, len(names))) as pool:
             return safetensors.gather(zip(names, pool.map(self._header, names), strict=True))
 
-    def _header(self, filename: str) -> tuple[safetensors.StoredTensor, ...]:
+    def _header(self, filename: str) -> tuple[StoredTensor, ...]:
         metadata = self.ask(
             lambda: self.api.parse_safetensors_file_metadata(self.repo_id, filename, revision=self.revision)
         )
@@ -252,4 +253,4 @@ class _Client:
             name: {"dtype": t.dtype, "shape": list(t.shape), "data_offsets": list(t.data_offsets)}
             for name, t in metadata.tensors.items()
         }
-        return safetensors.check_header(entries, source=filename)
+        return check_header(entries, source=filename)

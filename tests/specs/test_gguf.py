@@ -17,8 +17,9 @@ from kvplan.core.model import Attention, LatentAttention, MixtureOfExperts
 from kvplan.core.parameters import parameters_active, parameters_embedding, parameters_total, weights_bytes_model
 from kvplan.core.precision import apply_dtype, display_dtype
 from kvplan.errors import KvplanError, SpecError, UnsupportedModelError
-from kvplan.specs.gguf import ARCHITECTURES, load_gguf
+from kvplan.specs.gguf import load_gguf
 from kvplan.specs.gguf_header import TYPES, read_gguf
+from kvplan.specs.gguf_keys import ARCHITECTURES
 from tests.specs.gguf_writing import llama_tensors, write_gguf
 
 SMALL = {"layers": 4, "hidden": 512, "intermediate": 1024, "heads": 8, "kv_heads": 2, "head_dim": 64, "vocab": 768}

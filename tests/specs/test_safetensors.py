@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from kvplan.core.parameters import parameters_total, weights_bytes_model
 from kvplan.errors import KvplanError, SpecError
 from kvplan.specs.models import load_model
-from kvplan.specs.safetensors import parse_header, read_file, read_folder, with_exact_bytes
+from kvplan.specs.safetensors import gather, read_folder, with_exact_bytes
+from kvplan.specs.safetensors_header import parse_header, read_file
 from tests.specs.safetensors_writing import CONFIG, header, llama_weights, write_safetensors
 
 
@@ -120,8 +121,6 @@ def test_packed_weights_are_counted_unpacked_and_their_helpers_not():
 
 
 def read(head, size):
-    from kvplan.specs.safetensors import gather
-
     return gather([("x", parse_header(head[8:], source="x", data_bytes=size))])
 
 
