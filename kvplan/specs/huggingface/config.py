@@ -16,6 +16,8 @@ LIMITS: Final[tuple[tuple[str, int], ...]] = (
     ("context", 10**12),
     ("window", 10**12),
     ("layer", 10_000),
+    ("mtp", 10_000),
+    ("depth", 10_000),
     ("block", 10_000_000),
     ("expert", 100_000),
     ("head_dim", 1_000_000),

@@ -20,9 +20,9 @@ def laguna(config: Config) -> Blueprint:
     heads = config.optional_integers("num_attention_heads_per_layer", length=count, minimum=1)
     bias = config.boolean("attention_bias", default=False)
     gating = config.raw("gating")
-    if gating not in {None, True, "per-head", "per-element"}:
-        raise config.unsupported("gating", f"{gating!r} is not understood")
-    per_head = gating in {None, True, "per-head"}
+    if gating is not None and gating is not True and gating not in ("per-head", "per-element"):
+        raise config.unsupported("gating", "only true, 'per-head' and 'per-element' are understood")
+    per_head = gating != "per-element"
     experts = config.integer("num_experts", default=256)
     sparse = blocks.gated_moe(
         hidden,
