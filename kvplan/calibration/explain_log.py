@@ -129,7 +129,16 @@ def _explained(log: StartupLog, figure: LogFigure, estimate: Estimate | None) ->
 
 def _formula(name: str, estimate: Estimate) -> str:
     wanted = _LEDGER.get(name, ())
-    return "; ".join(line.formula for line in estimate.memory.ledger if line.name in wanted and line.bytes)
+    parts = [line.formula for line in estimate.memory.ledger if line.name in wanted and line.bytes]
+    tables = _added_tables(estimate)
+    if name == "weights_gib" and tables:
+        parts.append(f"and tables that loading adds, {tables / GIB:.2f} GiB")
+    return "; ".join(parts)
+
+
+def _added_tables(estimate: Estimate) -> int:
+    """Tables that an engine's weights line counts and kvplan's ledger has under runtime [byte]."""
+    return estimate.memory.weights_logged_bytes - estimate.memory.weights_bytes
 
 
 def predicted_figures(estimate: Estimate) -> dict[str, float]:
@@ -137,11 +146,12 @@ def predicted_figures(estimate: Estimate) -> dict[str, float]:
     memory, capacity = estimate.memory, estimate.capacity
     tokens = memory.kv_pool_tokens if memory.kv_logged_tokens is None else memory.kv_logged_tokens
     graph = memory.graph_bytes + memory.graph_outside_bytes
+    outside_torch = memory.runtime_bytes - _added_tables(estimate)
     found = {
         "weights_gib": memory.weights_logged_bytes / GIB,
         "consumed_gib": (memory.weights_bytes + memory.runtime_bytes) / GIB,
         "activation_gib": memory.activation_bytes / GIB,
-        "runtime_gib": memory.runtime_bytes / GIB,
+        "runtime_gib": outside_torch / GIB,
         "graph_gib": graph / GIB,
         "graph_estimate_gib": graph / GIB,
         "budget_gib": memory.usable_bytes / GIB,

@@ -10,13 +10,13 @@ from typing import Final
 from kvplan.calibration.planner import Planner
 from kvplan.calibration.record import Record
 from kvplan.calibration.records import Records, read_records, records_from_rows
-from kvplan.calibration.validation import Validation, ValidationRow, group_scores, queueing, summarise
+from kvplan.calibration.validation import Validation, ValidationRow, group_scores, mean_of_medians, queueing, summarise
 from kvplan.core.results import Estimate, Range
 from kvplan.core.units import GIB
 from kvplan.errors import KvplanError, SpecError, UsageError
 
+FIELDS: Final = ("model", "gpu", "engine", "engine_version")
 GROUPS: Final = ("model", "gpu", "engine")
-TIMES: Final = frozenset({"ttft_ms", "tpot_ms", "e2e_ms"})
 
 
 def validate(
@@ -34,7 +34,7 @@ def validate(
     Args:
         source: A file of records, records, or rows in memory.
         planner: Loaders and the estimate.
-        group_by: What groups share: `model`, `gpu`, `engine`.
+        group_by: What groups share: `model`, `gpu`, `engine`, `engine_version`.
         defaults: Column → value for cells that are missing or empty.
 
     Returns:
@@ -44,20 +44,22 @@ def validate(
         UsageError: A field to group by that rows don't have, or a file that can't be opened.
         SpecError: A file that breaks a rule.
     """
-    unknown = [name for name in group_by if name not in GROUPS]
+    unknown = [name for name in group_by if name not in FIELDS]
     if unknown:
         message = f"group_by: rows have no {', '.join(map(repr, unknown))}"
-        raise UsageError(message, hint=f"choose from {', '.join(GROUPS)}")
+        raise UsageError(message, hint=f"choose from {', '.join(FIELDS)}")
     if isinstance(source, str | Path):
         records = read_records(source, defaults=defaults)
     else:
         records = source if isinstance(source, Records) else records_from_rows(source)
     assumptions: dict[str, None] = {}
     rows = tuple(predict(record, planner, assumptions) for record in records.records)
+    groups = group_scores(rows, group_by)
     return Validation(
         rows=rows,
         summary=summarise(rows),
-        groups=group_scores(rows, group_by),
+        groups=groups,
+        group_medians=mean_of_medians(groups),
         queueing=queueing(rows),
         requests=records.requests,
         failed_requests=records.failed_requests,
@@ -131,12 +133,15 @@ def _row(
             inside[name] = figure.low <= measured <= figure.high
     answered = estimate is not None and (bool(ratio) or not record.measured)
     latency = None if estimate is None else estimate.latency
+    asked = None if estimate is None else estimate.scenario
+    engine, _, version = record.engine_name.partition("@")
     return ValidationRow(
         id=record.id,
         line=record.line,
-        model=record.model,
-        gpu=record.gpu,
-        engine=record.engine_name,
+        model=record.model if asked is None else asked.model,
+        gpu=record.gpu if asked is None else asked.gpu,
+        engine=engine if asked is None else asked.engine.partition("@")[0],
+        engine_version=version,
         status="ok" if answered else "error",
         reason=reason,
         predicted=predicted,

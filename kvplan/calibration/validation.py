@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from statistics import fmean
 from typing import ClassVar, Literal
 
 from kvplan.calibration.columns import QUANTITIES
@@ -20,7 +21,8 @@ class ValidationRow(Dumpable):
     Attributes:
         id: Name of the row.
         line: Its line in the file.
-        model, gpu, engine: As the row names them; the engine with the version that counts.
+        model, gpu, engine: Canonical ids, or as the row names them where it could not be predicted.
+        engine_version: The version that counts, empty for the latest.
         status: `ok`, or `error` where nothing that was measured could be predicted.
         reason: Why not, or what part could not be; empty otherwise.
         predicted: Quantity → mid prediction, measured or not.
@@ -36,6 +38,7 @@ class ValidationRow(Dumpable):
     model: str
     gpu: str
     engine: str
+    engine_version: str
     status: Status
     reason: str
     predicted: Mapping[str, float]
@@ -94,6 +97,7 @@ class Validation(Dumpable):
         rows: Every record, in the order of the file.
         summary: Quantity → errors over all rows.
         groups: Errors by group and quantity, worst median first.
+        group_medians: Quantity → mean over the groups' median errors, so that large groups don't drown small ones.
         queueing: Rows with a `queued` label, None where no row has one.
         requests, failed_requests: Single requests behind the rows, and those that failed.
         assumptions: What the predictions take for granted, each once.
@@ -103,6 +107,7 @@ class Validation(Dumpable):
     rows: tuple[ValidationRow, ...]
     summary: Mapping[str, Score]
     groups: tuple[GroupScore, ...]
+    group_medians: Mapping[str, float]
     queueing: Queueing | None
     requests: int
     failed_requests: int
@@ -137,6 +142,14 @@ def group_scores(rows: Sequence[ValidationRow], by: Sequence[str]) -> tuple[Grou
     ]
     order = {name: place for place, name in enumerate(QUANTITIES)}
     return tuple(sorted(scores, key=lambda one: (order[one.quantity], -one.score.median_ape)))
+
+
+def mean_of_medians(groups: Sequence[GroupScore]) -> dict[str, float]:
+    """Mean over the groups' median errors, per quantity."""
+    medians: dict[str, list[float]] = {}
+    for group in groups:
+        medians.setdefault(group.quantity, []).append(group.score.median_ape)
+    return {quantity: fmean(values) for quantity, values in medians.items()}
 
 
 def queueing(rows: Sequence[ValidationRow]) -> Queueing | None:

@@ -26,7 +26,8 @@ File = Annotated[
     ),
 ]
 GroupBy = Annotated[
-    str, typer.Option("--group-by", metavar="NAMES", help="Any of model,gpu,engine.", rich_help_panel=_SHOWN)
+    str,
+    typer.Option("--group-by", metavar="NAMES", help="Any of model,gpu,engine,engine_version.", rich_help_panel=_SHOWN),
 ]
 Worst = Annotated[
     int, typer.Option("--worst", min=0, help="Groups and rows shown, worst first; 0 is all.", rich_help_panel=_SHOWN)

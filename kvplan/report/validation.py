@@ -24,7 +24,9 @@ _NAMES: Final = {
     "output_tokens_per_second": "output [tokens/s]",
 }
 _HEADS: Final = ("n", "median", "mean", "p90", "bias", "in range")
+_GROUP_HEADS: Final = ("n", "median", "p90", "bias", "in range")
 _REASON: Final = 160
+_NONE: Final = "–"
 _SMALL: Final = 0.01
 
 
@@ -77,17 +79,20 @@ class ValidationReport:
             yield Bullets(title="Assumptions", items=found.assumptions)
 
     def _groups(self) -> Iterator[Block]:
-        for quantity in self.validation.summary:
+        means = self.validation.group_medians
+        several = [name for name in self.validation.summary if _several(self.validation.groups, name)]
+        if several:
+            words = ", ".join(f"{_NAMES[name]} {_error(means[name])}" for name in several)
+            yield Line(text=f"Mean over the medians of the groups: {words}")
+        for quantity in several:
             groups = [group for group in self.validation.groups if group.quantity == quantity]
-            if len(groups) < 2:  # noqa: PLR2004 - one group is the summary again
-                continue
             shown = groups[: self.worst] if self.worst else groups
             keys = tuple(groups[0].key)
             more = f"; {whole(len(groups) - len(shown))} more, --worst 0 shows all" if len(shown) < len(groups) else ""
-            yield Table(
+            yield _narrow(
                 title=f"{_NAMES[quantity]} by {', '.join(keys)}, worst first{more}",
-                columns=(*keys, *_HEADS),
-                rows=tuple(_group_row(group, keys) for group in shown),
+                columns=(*keys, *_GROUP_HEADS),
+                rows=[_group_row(group, keys) for group in shown],
                 left=len(keys),
             )
 
@@ -113,12 +118,20 @@ class ValidationReport:
             )
 
 
+def _several(groups: Sequence[GroupScore], quantity: str) -> bool:
+    """True for a quantity of at least two groups; one group is the summary again."""
+    return sum(group.quantity == quantity for group in groups) > 1
+
+
 def _summary(title: str, summary: Mapping[str, Score]) -> Table:
-    return Table(
-        title=title,
-        columns=("quantity", *_HEADS),
-        rows=tuple((_NAMES[name], *_score(score)) for name, score in summary.items()),
-    )
+    rows = [(_NAMES[name], *_score(score)) for name, score in summary.items()]
+    return _narrow(title=title, columns=("quantity", *_HEADS), rows=rows, left=1)
+
+
+def _narrow(*, title: str, columns: tuple[str, ...], rows: Sequence[tuple[str, ...]], left: int) -> Table:
+    """A table without its last column where that says nothing (memory has no range)."""
+    end = -1 if all(row[-1] == _NONE for row in rows) else len(columns)
+    return Table(title=title, columns=columns[:end], rows=tuple(row[:end] for row in rows), left=left)
 
 
 def _score(score: Score) -> tuple[str, ...]:
@@ -128,7 +141,7 @@ def _score(score: Score) -> tuple[str, ...]:
         _error(score.mean_ape),
         _error(score.p90_ape),
         f"{score.bias:.3f}",
-        "–" if score.inside_range is None else percent(score.inside_range),
+        _NONE if score.inside_range is None else percent(score.inside_range),
     )
 
 
@@ -138,30 +151,20 @@ def _error(share: float) -> str:
 
 
 def _group_row(group: GroupScore, keys: Sequence[str]) -> tuple[str, ...]:
-    return (*(_tail(group.key[key]) for key in keys), *_score(group.score))
-
-
-def _tail(name: str) -> str:
-    """A model's name, or the last part of the path that it is given by."""
-    return name.rsplit("/", 1)[-1].removesuffix(".json") if name.endswith(".json") else name
+    n, median, _, p90, bias, inside = _score(group.score)
+    return (*(group.key[key] or _NONE for key in keys), n, median, p90, bias, inside)
 
 
 def _queueing(found: Queueing) -> Iterator[Block]:
+    counts = (("queued", found.labelled, found.found), ("not queued", found.others, found.false_alarms))
     yield Table(
         title="Requests that wait for room",
         columns=("rows labelled", "rows", "predicted to wait", "share"),
-        rows=(
-            ("queued", whole(found.labelled), whole(found.found), _share(found.found, found.labelled)),
-            ("not queued", whole(found.others), whole(found.false_alarms), _share(found.false_alarms, found.others)),
-        ),
+        rows=tuple((name, whole(rows), whole(wait), percent(wait / rows)) for name, rows, wait in counts if rows),
     )
     if found.summary_others and found.summary_queued:
         yield _summary("Rows that are not queued", found.summary_others)
         yield _summary("Queued rows", found.summary_queued)
-
-
-def _share(part: int, whole_count: int) -> str:
-    return percent(part / whole_count) if whole_count else "–"
 
 
 def _worst_quantity(row: ValidationRow) -> tuple[str, float] | None:
@@ -194,6 +197,7 @@ def _record(row: ValidationRow) -> dict[str, Any]:
         "model": row.model,
         "gpu": row.gpu,
         "engine": row.engine,
+        "engine_version": row.engine_version,
         "status": row.status,
         "reason": row.reason,
         "queued": row.queued,

@@ -48,8 +48,7 @@ def _panel(axes: Any, validation: Validation, name: str) -> None:  # noqa: ANN40
     engines: dict[str, list[tuple[float, float]]] = {}
     for row in validation.rows:
         if name in row.ratio:
-            engine = row.engine.partition("@")[0]
-            engines.setdefault(engine, []).append((row.measured[name], row.predicted[name]))
+            engines.setdefault(row.engine, []).append((row.measured[name], row.predicted[name]))
     every = [value for points in engines.values() for point in points for value in point if value > 0]
     ends = [min(every), max(every)] if every else [1.0, 10.0]
     axes.plot(ends, ends, color="black", linewidth=0.8)
