@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 from collections.abc import Callable
 from typing import Any, Final
@@ -17,6 +18,9 @@ EXIT_USAGE: Final = 2
 EXIT_INFEASIBLE: Final = 3
 EXIT_INTERRUPTED: Final = 130
 
+#: What typer versions call the numbers that they expected.
+_NOT_WHOLE: Final = re.compile(r"a valid int(eger)?( range)?\.")
+_NOT_NUMBER: Final = re.compile(r"a valid float( range)?\.")
 #: The base of all errors that typer raises about a command line, wherever this typer version keeps it.
 _COMMAND_LINE_ERROR: Final = next(c for c in typer.BadParameter.__mro__ if c.__name__ == "ClickException")
 
@@ -71,7 +75,7 @@ def _kvplan_lines(error: KvplanError) -> list[str]:
 def _command_line_lines(error: Exception) -> list[str]:
     context = getattr(error, "ctx", None)
     message = " ".join(error.format_message().split()) if hasattr(error, "format_message") else str(error)
-    message = message.replace("a valid integer range", "a whole number").replace("a valid float range", "a number")
+    message = _NOT_WHOLE.sub("a whole number.", _NOT_NUMBER.sub("a number.", message))
     lines = [neutral(message)]
     path = getattr(context, "command_path", None)
     if path:

@@ -19,6 +19,7 @@ BASE = ("estimate", "--model", "llama-3-8b", "--gpu", "a100-80g")
         ((*BASE, "--tp", "0"), "0 is not in the range x>=1"),
         ((*BASE, "--concurrency", "-3"), "-3 is not in the range"),
         ((*BASE, "--input-tokens", "1.5"), "not a whole number"),
+        ((*BASE, "--gpu-memory-gib", "two"), "'two' is not a number"),
         ((*BASE, "--prefix-hit-rate", "nan"), "not a finite number"),
         ((*BASE, "--gpu-memory-utilization", "inf"), "not a finite number"),
         ((*BASE, "--format", "xml"), "'xml' is not one of"),
