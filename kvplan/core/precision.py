@@ -105,6 +105,8 @@ def _as_gguf(model: Model, name: str) -> Model:
     shape = gguf_mixtures.model_shape(model)
 
     def change(index: int, tensor: Tensor) -> Tensor:
+        if tensor.format == FORMATS["mxfp4"]:  # llama.cpp copies MXFP4 experts (gpt-oss) into every file type
+            return replace(tensor, format=FORMATS["gguf_mxfp4"])
         return replace(tensor, format=gguf_mixtures.tensor_type(name, tensor, index=index, shape=shape))
 
     changed = _map_layers(model, change, towers=False)

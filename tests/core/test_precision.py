@@ -109,6 +109,19 @@ def test_wide_checkpoints_become_16_bit_beside_their_linear_layers(llama):
     assert weights_bytes_model(wide) == weights_bytes_model(apply_dtype(llama, "awq"))
 
 
+def test_mxfp4_experts_stay_in_every_gguf_file():
+    config = {
+        "model_type": "gpt_oss", "architectures": ["GptOssForCausalLM"], "hidden_size": 2880, "intermediate_size": 2880,
+        "num_hidden_layers": 24, "num_attention_heads": 64, "num_key_value_heads": 8, "head_dim": 64,
+        "num_local_experts": 32, "num_experts_per_tok": 4, "vocab_size": 201088, "sliding_window": 128,
+        "layer_types": ["sliding_attention", "full_attention"] * 12, "max_position_embeddings": 131072,
+        "tie_word_embeddings": False, "torch_dtype": "bfloat16", "quantization_config": {"quant_method": "mxfp4"},
+    }  # fmt: skip
+    model = apply_dtype(from_config(config, model_id="gpt-oss-20b"), "q8_0")
+    assert precision_by_class(model)[TensorClass.EXPERTS].formats[0] == "gguf_mxfp4"
+    assert precision_by_class(model)[TensorClass.EMBEDDING].formats == ("q8_0",)
+
+
 def test_names_are_forgiving_and_unknown_ones_are_refused():
     assert canonical_dtype("Q4_K") == "q4_k_m"
     assert canonical_dtype("IQ4-XS") == "iq4_xs"
