@@ -57,6 +57,7 @@ def read_head(config: Config, style: HeadStyle) -> tuple[Tensor, ...]:
     found = _KIND.search(architectures[0])
     if found is None:
         raise config.error("architectures", f"{architectures[0]!r} has a head that kvplan does not know")
+    config.ignore("tie_word_embeddings")  # without an output over the vocabulary there is nothing to tie
     kind, hidden = found[1], style.hidden
     pooler = _dense("pooler.dense", hidden, hidden)
     if kind in _BARE:

@@ -65,6 +65,7 @@ def siglip2(config: Config, prefix: str = "vision_tower.vision_model.") -> Encod
     parts.norm("post_layernorm", hidden)
     if config.boolean("vision_use_head", default=True):
         _pooling_head(parts, hidden, inner)
+    config.ignore("image_size", "projection_dim", "vocab_size")
     return Encoder(tensors=parts.done(), width=hidden)
 
 
