@@ -16,6 +16,7 @@ BURST: Final = (
     f"rows with a length range are closed-loop runs of {PROMPTS_PER_CONCURRENCY} requests per unit of concurrency "
     "that start all at once (InferenceX protocol)"
 )
+PREFILL_ALONE: Final = "rows with a TTFT alone, one request at a time, are a prompt and its first token"
 
 _UNIFORM: Final = re.compile(r"uniform\s+([0-9]*\.?[0-9]+)\s*(?:-|–|to)\s*([0-9]*\.?[0-9]+)\s+of\s+nominal\Z")
 _FIXED: Final = frozenset({"fixed", "exact", "constant"})
@@ -81,6 +82,8 @@ class Record:
                 BURST,
             )
         scale = 1.0 if factor is None else factor
+        if self.is_prefill_alone:
+            assumptions = (*assumptions, PREFILL_ALONE)
         arguments = {
             "dtype": self.dtype,
             "kv_dtype": self.kv_dtype,
@@ -90,7 +93,7 @@ class Record:
             "ep": None if self.ep == 1 else self.ep,  # tables write 1 where experts are not parallel of their own
             "gpu_count": self.gpu_count,
             "input_tokens": max(1, round(self.input_tokens * scale)),
-            "output_tokens": max(1, round(self.output_tokens * scale)),
+            "output_tokens": 1 if self.is_prefill_alone else max(1, round(self.output_tokens * scale)),
             "concurrency": self.concurrency,
             "context": self.context,
             "gpu_memory_utilization": self.gpu_memory_utilization,
@@ -107,13 +110,18 @@ class Record:
     def context(self) -> int | None:
         """Longest sequence: as given; input + output of a latency row; None lets the estimate choose."""
         if self.max_model_len is None and self.is_latency:
-            return self.input_tokens + self.output_tokens
+            return self.input_tokens + (1 if self.is_prefill_alone else self.output_tokens)
         return self.max_model_len
 
     @property
     def is_latency(self) -> bool:
         """True where a time or a rate was measured."""
         return not _LATENCY.isdisjoint(self.measured)
+
+    @property
+    def is_prefill_alone(self) -> bool:
+        """True where a TTFT is all that was timed, of one request at a time: what follows it needs no room."""
+        return self.concurrency == 1 and _LATENCY & self.measured.keys() == {"ttft_ms"}
 
     @property
     def engine_name(self) -> str:

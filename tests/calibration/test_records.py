@@ -181,3 +181,10 @@ def test_options_fill_only_what_is_empty(tmp_path):
     path = written(tmp_path, "model,gpu,tp\nm,,2\nn,l4,\n")
     first, second = read_records(path, defaults={"gpu": "h100-sxm", "tp": 8}).records
     assert (first.gpu, first.tp, second.gpu, second.tp) == ("h100-sxm", 2, "l4", 8)
+
+
+def test_a_prompt_timed_alone_needs_no_room_for_an_answer(tmp_path):
+    text = "model,gpu,input_tokens,output_tokens,concurrency,ttft_ms,tpot_ms\nm,g,4096,4096,1,9,\nm,g,4096,4096,2,9,\n"
+    alone, busy = read_records(written(tmp_path, text)).records
+    assert (alone.scenario()[0]["output_tokens"], alone.context) == (1, 4097)
+    assert (busy.scenario()[0]["output_tokens"], busy.context) == (4096, 8192)
