@@ -380,6 +380,29 @@ def test_towers_and_heads_are_known_by_every_name():
     assert found["attention.dense"] == "int4_g128"
 
 
+@pytest.mark.parametrize(
+    "regex",
+    [r"(a+)+$", r"(a|a)*b", r".*.*.*.*x", r"(.*)*x", r"(.*)(.*)(.*)x", r"(?:a|aa)+$", "a" * 2000, "(a", ".*x" * 20],
+)
+def test_regexes_that_may_take_for_ages_are_refused(regex):
+    with pytest.raises(SpecError, match="regex"):
+        NameList([f"re:{regex}"], where="x")
+
+
+def test_regexes_of_published_checkpoints_are_accepted():
+    names = NameList(
+        [
+            r"re:.*mlp\.(gate|up|gate_up|down)_proj.*", r"re:model\.layers\.(0|1|2)\..*\.(q|k)_proj$",
+            r"re:.*vision_tower.*|.*multi_modal.*", r"re:^model\.layers\.\d+\.mlp\.gate$", "re:.*block_sparse_moe.gate$",
+            r"re:model.layers.[0-9]+.mlp.experts.[0-9]+.(gate|up|down)_proj",
+        ],
+        where="x",
+    )  # fmt: skip
+    assert names.matches("model.layers.1.self_attn.q_proj")
+    assert not names.matches("model.layers.3.self_attn.q_proj")
+    assert names.matches("model.layers.3.mlp.experts.up_proj", copies=8)
+
+
 def test_fused_matrices_follow_their_parts():
     names = NameList(["model.layers.0.mlp.gate_proj", "model.layers.0.mlp.up_proj"], where="x")
     assert names.matches("model.layers.0.mlp.gate_up_proj")

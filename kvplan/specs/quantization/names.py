@@ -46,8 +46,11 @@ _EXPERT_INDEX: Final = re.compile(r"(^|\.)experts\.(\d+)(?=\.|$)")
 _INDEX: Final = re.compile(r"\.\d+(?=\.|$)")
 _LONGEST_PATTERN: Final = 1000
 _MOST_PATTERNS: Final = 1_000_000
-#: A repeated group that holds a repetition: matching time may explode.
-_EXPLOSIVE: Final = re.compile(r"\((?:[^()\\]|\\.)*[+*}](?:[^()\\]|\\.)*\)[+*{]")
+_MOST_REPETITIONS: Final = 12
+#: What may take for ages: a repeated group that holds a repetition or a choice, and repetitions side by side.
+_EXPLOSIVE: Final = re.compile(
+    r"\((?:[^()\\]|\\.)*[+*}|](?:[^()\\]|\\.)*\)[+*{]|[)\].][*+}]\??\)*(?:\(\?:|\()*[.\[(][^*+{]{0,8}\]?[*+{]"
+)
 
 
 def canonical(name: str) -> str:
@@ -236,7 +239,8 @@ def compile_regex(text: str, *, where: str) -> re.Pattern[str]:
     Raises:
         SpecError: It is.
     """
-    if len(text) > _LONGEST_PATTERN or _EXPLOSIVE.search(text):
+    repetitions = sum(text.count(sign) for sign in "*+{")
+    if len(text) > _LONGEST_PATTERN or repetitions > _MOST_REPETITIONS or _EXPLOSIVE.search(text):
         msg = f"{where}: regex {text[:60]!r} is not accepted: it may take for ages"
         raise SpecError(msg)
     try:
