@@ -382,7 +382,7 @@ def test_towers_and_heads_are_known_by_every_name():
 
 @pytest.mark.parametrize(
     "regex",
-    [r"(a+)+$", r"(a|a)*b", r".*.*.*.*x", r"(.*)*x", r"(.*)(.*)(.*)x", r"(?:a|aa)+$", "a" * 2000, "(a", ".*x" * 20],
+    [r"(a+)+$", r"(a|a)*b", r".*.*.*.*x", r"(.*)*x", r"(.*)(.*)(.*)x", r"(?:a|aa)+$", "(a", ".*x" * 20],
 )
 def test_regexes_that_may_take_for_ages_are_refused(regex):
     with pytest.raises(SpecError, match="regex"):

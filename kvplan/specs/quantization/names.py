@@ -44,7 +44,7 @@ _FUSED: Final = {
 _FUSED_BY_PART: Final = {part: whole for whole, parts in _FUSED.items() for part in parts}
 _EXPERT_INDEX: Final = re.compile(r"(^|\.)experts\.(\d+)(?=\.|$)")
 _INDEX: Final = re.compile(r"\.\d+(?=\.|$)")
-_LONGEST_PATTERN: Final = 1000
+_LONGEST_PATTERN: Final = 4000
 _MOST_PATTERNS: Final = 1_000_000
 _MOST_REPETITIONS: Final = 12
 #: What may take for ages: a repeated group that holds a repetition or a choice, and repetitions side by side.
