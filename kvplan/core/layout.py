@@ -17,7 +17,8 @@ class Layout:
         pp: Pipeline stages.
         dp: Data-parallel ranks of attention: independent replicas for a dense model, DP attention that shares the
             experts for a mixture of experts with `ep > 1`.
-        ep: Ranks that the routed experts are divided over; None means that experts follow `tp`.
+        ep: Ranks that the routed experts are divided over; None and 1 mean that experts follow `tp`, as engines do
+            without expert parallelism.
     """
 
     tp: int = 1
@@ -38,9 +39,14 @@ class Layout:
         return self.tp * self.pp * self.dp
 
     @property
+    def expert_ranks(self) -> int | None:
+        """Ranks that hold whole experts of their own, or None where every rank holds a slice of each."""
+        return self.ep if self.ep is not None and self.ep > 1 else None
+
+    @property
     def shared_experts_over_dp(self) -> bool:
         """True for DP attention: data-parallel ranks that share one set of experts."""
-        return self.dp > 1 and self.ep is not None and self.ep > 1
+        return self.dp > 1 and self.expert_ranks is not None
 
     def divisor(self, tensor: Tensor) -> int:
         """Ranks that one tensor is divided over.
@@ -49,7 +55,7 @@ class Layout:
         ranks divide over as many ranks as they can.
         """
         if tensor.tensor_class is TensorClass.EXPERTS:
-            return self.ep if self.ep is not None else self.tp
+            return self.expert_ranks or self.tp
         return self.tp if tensor.shards is None else min(self.tp, tensor.shards)
 
     def check(self, model: Model) -> None:
@@ -74,7 +80,7 @@ class Layout:
         self._check_experts(model)
 
     def _check_experts(self, model: Model) -> None:
-        if self.ep is None or self.ep == 1:
+        if self.ep is None or self.expert_ranks is None:
             return
         experts = [
             g.layer.feed_forward.num_experts for g in model.groups if isinstance(g.layer.feed_forward, MixtureOfExperts)
