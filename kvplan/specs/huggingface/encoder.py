@@ -6,14 +6,13 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Final
 
-from kvplan.core.model import Attention, DenseFeedForward, Layer, Tensor, TensorClass, linear, norm, vector
+from kvplan.core.model import DenseFeedForward, Layer, Tensor, TensorClass, linear, norm, vector
 from kvplan.core.precision import map_tensors
 from kvplan.specs.huggingface import blocks
 from kvplan.specs.huggingface.blocks import Dimensions
 from kvplan.specs.huggingface.blueprint import Blueprint
 from kvplan.specs.huggingface.config import Config
 from kvplan.specs.huggingface.encoder_heads import HeadStyle, read_head
-from kvplan.specs.huggingface.llama import llama
 
 _OTHER: Final = TensorClass.OTHER
 
@@ -63,9 +62,10 @@ def encoder_layer(dims: Dimensions, inner: int, names: Names, *, extra: tuple[Te
     )
 
 
-def _blueprint(
+def blueprint_of(
     dims: Dimensions, layers: Iterable[Layer], tensors: tuple[Tensor, ...], names: Names, *, offset: int = 0
 ) -> Blueprint:
+    """An encoder; `offset` positions are reserved and hold no token."""
     context = dims.max_context - offset if dims.max_context is not None else None
     return Blueprint(
         hidden_size=dims.hidden_size,
@@ -77,7 +77,7 @@ def _blueprint(
     )
 
 
-def _embeddings(
+def embeddings(
     config: Config, dims: Dimensions, *, width: int, types: int, positions: bool = True, norm_width: int | None = None
 ) -> tuple[Tensor, ...]:
     """Word, position and token-type tables and their norm."""
@@ -98,13 +98,13 @@ def _plain_bert(config: Config, *, pooler: bool, types: int = 2, offset: int = 0
     layer = encoder_layer(dims, config.integer("intermediate_size"), _BERT)
     width = dims.hidden_size
     tensors = (
-        *_embeddings(config, dims, width=width, types=config.integer("type_vocab_size", default=types, minimum=0)),
+        *embeddings(config, dims, width=width, types=config.integer("type_vocab_size", default=types, minimum=0)),
         *read_head(config, HeadStyle(hidden=width, own_bias=True, vocab_size=dims.vocab_size, pooler=pooler)),
     )
     _refuse_decoder(config)
     config.ignore("pooler_fc_size", "pooler_num_attention_heads", "pooler_num_fc_layers", "pooler_size_per_head")
     config.ignore("pooler_type", "layer_norm_type", "position_buckets", "directionality", "sbert_ce_default_activation")
-    return _blueprint(dims, (layer,) * dims.num_hidden_layers, tensors, _BERT, offset=offset)
+    return blueprint_of(dims, (layer,) * dims.num_hidden_layers, tensors, _BERT, offset=offset)
 
 
 def _refuse_decoder(config: Config) -> None:
@@ -134,7 +134,7 @@ def electra(config: Config) -> Blueprint:
         else ()
     )
     tensors = (
-        *_embeddings(config, dims, width=width, types=config.integer("type_vocab_size", default=2, minimum=0)),
+        *embeddings(config, dims, width=width, types=config.integer("type_vocab_size", default=2, minimum=0)),
         *projection,
         *read_head(
             config, HeadStyle(hidden=hidden, vocab_size=dims.vocab_size, pooler=False, width=width, discriminator=True)
@@ -142,7 +142,7 @@ def electra(config: Config) -> Blueprint:
     )
     _refuse_decoder(config)
     layer = encoder_layer(dims, config.integer("intermediate_size"), _BERT)
-    return _blueprint(dims, (layer,) * dims.num_hidden_layers, tensors, _BERT)
+    return blueprint_of(dims, (layer,) * dims.num_hidden_layers, tensors, _BERT)
 
 
 def distilbert(config: Config) -> Blueprint:
@@ -158,12 +158,12 @@ def distilbert(config: Config) -> Blueprint:
     )
     width = dims.hidden_size
     tensors = (
-        *_embeddings(config, dims, width=width, types=0),
+        *embeddings(config, dims, width=width, types=0),
         *read_head(config, HeadStyle(hidden=width, vocab_size=dims.vocab_size, pooler=False)),
     )
     config.ignore("tie_weights_", "sinusoidal_pos_embds")
     layer = encoder_layer(dims, config.integer("hidden_dim"), _DISTILBERT)
-    return _blueprint(dims, (layer,) * dims.num_hidden_layers, tensors, _DISTILBERT)
+    return blueprint_of(dims, (layer,) * dims.num_hidden_layers, tensors, _DISTILBERT)
 
 
 def _divided(config: Config, hidden: int, heads: int) -> int:
@@ -178,12 +178,12 @@ def mpnet(config: Config) -> Blueprint:
     width = dims.hidden_size
     buckets = config.integer("relative_attention_num_buckets", default=32)
     tensors = (
-        *_embeddings(config, dims, width=width, types=0),
+        *embeddings(config, dims, width=width, types=0),
         *vector("encoder.relative_attention_bias", _OTHER, buckets, dims.num_attention_heads),
         *read_head(config, HeadStyle(hidden=width, own_bias=True, vocab_size=dims.vocab_size, pooler=True)),
     )
     layer = encoder_layer(dims, config.integer("intermediate_size"), _MPNET)
-    return _blueprint(dims, (layer,) * dims.num_hidden_layers, tensors, _MPNET, offset=2)
+    return blueprint_of(dims, (layer,) * dims.num_hidden_layers, tensors, _MPNET, offset=2)
 
 
 def albert(config: Config) -> Blueprint:
@@ -206,14 +206,14 @@ def albert(config: Config) -> Blueprint:
     first = {int(i * kinds / count): i for i in reversed(range(count))}
     layers = [layer if first[int(i * kinds / count)] == i else _shared(layer) for i in range(count)]
     tensors = (
-        *_embeddings(config, dims, width=width, types=config.integer("type_vocab_size", default=2, minimum=0)),
+        *embeddings(config, dims, width=width, types=config.integer("type_vocab_size", default=2, minimum=0)),
         *linear("encoder.embedding_hidden_mapping_in", _OTHER, out_features=hidden, in_features=width, bias=True),
         *read_head(
             config, HeadStyle(hidden=hidden, own_bias=True, vocab_size=dims.vocab_size, pooler=True, width=width)
         ),
     )
     config.ignore("net_structure_type", "gap_size", "num_memory_blocks", "down_scale_factor")
-    return _blueprint(dims, layers, tensors, names)
+    return blueprint_of(dims, layers, tensors, names)
 
 
 def _shared(layer: Layer) -> Layer:
@@ -232,7 +232,7 @@ def deberta_v2(config: Config) -> Blueprint:
     if not config.boolean("legacy", default=True):
         raise config.error("legacy", "the newer heads of DeBERTa are not known to kvplan")
     extra: tuple[Tensor, ...] = ()
-    tensors = _embeddings(
+    tensors = embeddings(
         config,
         dims,
         width=width,
@@ -262,7 +262,7 @@ def deberta_v2(config: Config) -> Blueprint:
     tensors += read_head(config, HeadStyle(hidden=hidden, own_bias=True, vocab_size=dims.vocab_size, width=width))
     config.ignore("pooler_hidden_size", "pooler_hidden_act", "conv_act", "max_relative_positions", "pos_att_type")
     layer = encoder_layer(dims, inner, _DEBERTA_V2, extra=extra)
-    return _blueprint(dims, (layer,) * dims.num_hidden_layers, tensors, _DEBERTA_V2)
+    return blueprint_of(dims, (layer,) * dims.num_hidden_layers, tensors, _DEBERTA_V2)
 
 
 def _attention_kinds(config: Config) -> frozenset[str]:
@@ -281,115 +281,3 @@ def _relative_rows(config: Config, dims: Dimensions) -> int:
     if isinstance(rows, int) and rows >= 1:
         return rows
     return dims.max_context or 512
-
-
-def modernbert(config: Config) -> Blueprint:
-    """ModernBERT: fused projections, gated feed-forward, two of three layers attend to a window only."""
-    config.with_defaults({"vocab_size": 50_368, "hidden_size": 768, "num_hidden_layers": 22})
-    config.with_defaults({"num_attention_heads": 12, "intermediate_size": 1152})
-    dims = blocks.read_dimensions(config)
-    hidden, count = dims.hidden_size, dims.num_hidden_layers
-    inner = config.integer("intermediate_size")
-    bias = config.boolean("attention_bias", default=False)
-    norm_bias = config.boolean("norm_bias", default=False)
-    window = config.integer("local_attention", default=128)
-    every = config.integer("global_attn_every_n_layers", default=3)
-    windows = blocks.read_windows(config, count, window=window, default=tuple(bool(i % every) for i in range(count)))
-    forward = DenseFeedForward(
-        tensors=blocks.two_tensors(
-            ("mlp.Wi", "mlp.Wo"), hidden, inner, up_factor=2, bias=config.boolean("mlp_bias", default=False)
-        )
-    )
-    layers = []
-    for i in range(count):
-        attention = blocks.fused_gqa(
-            dims, qkv="attn.Wqkv", output="attn.Wo", qkv_bias=bias, o_bias=bias, window=windows[i]
-        )
-        tensors = norm("mlp_norm", hidden, bias=norm_bias)
-        if i:
-            tensors += norm("attn_norm", hidden, bias=norm_bias)
-        layers.append(Layer(mixers=(replace(attention, causal=False),), feed_forward=forward, tensors=tensors))
-    style = HeadStyle(
-        hidden=hidden,
-        vocab_size=dims.vocab_size,
-        dense_bias=config.boolean("classifier_bias", default=False),
-        norm_bias=norm_bias,
-        decoder_bias=config.boolean("decoder_bias", default=True),
-        normed=True,
-    )
-    head = read_head(config, style)
-    config.ignore("deterministic_flash_attn", "sparse_prediction", "sparse_pred_ignore_index", "embedding_dropout")
-    config.ignore("classifier_pooling", "reference_compile", "repad_logits_with_grad", "local_rope_theta")
-    config.ignore("layer_norm_eps", "norm_eps", "gradient_checkpointing", "position_embedding_type")
-    return Blueprint(
-        hidden_size=hidden,
-        vocab_size=dims.vocab_size,
-        max_context=dims.max_context,
-        layers=tuple(layers),
-        tensors=(
-            *blocks.embedding(dims.vocab_size, hidden, name="embeddings.tok_embeddings"),
-            *norm("embeddings.norm", hidden, bias=norm_bias),
-            *norm("final_norm", hidden, bias=norm_bias),
-            *head,
-        ),
-        layer_prefix="layers.{i}.",
-    )
-
-
-def nomic_bert(config: Config) -> Blueprint:
-    """Nomic Embed: rotary positions, gated feed-forward without biases; sizes under GPT-2 names in older files."""
-    dims = blocks.read_dimensions(config)
-    hidden = dims.hidden_size
-    inner = config.integer("intermediate_size", "n_inner", default=4 * hidden)
-    bias = config.boolean("qkv_proj_bias", default=False)
-    attention = blocks.gqa(dims, qkv_bias=bias, o_bias=bias)
-    layer = Layer(
-        mixers=(replace(attention, causal=False),),
-        feed_forward=blocks.gated_mlp(hidden, inner, bias=config.boolean("mlp_fc1_bias", default=False)),
-        tensors=blocks.norms(("post_attention_layernorm", "post_mlp_layernorm"), hidden, bias=True),
-    )
-    tensors = (
-        *_embeddings(
-            config,
-            dims,
-            width=hidden,
-            types=config.integer("type_vocab_size", default=2, minimum=0),
-            positions=False,
-        ),
-        *read_head(config, HeadStyle(hidden=hidden, vocab_size=dims.vocab_size, pooler=False)),
-    )
-    if config.boolean("mlp_fc2_bias", default=False) != config.boolean("mlp_fc1_bias", default=False):
-        raise config.error("mlp_fc2_bias", "must say the same as mlp_fc1_bias")
-    for name in ("prenorm", "parallel_block", "use_rms_norm"):
-        if config.boolean(name, default=False):
-            raise config.error(name, "is not known to kvplan for this family")
-    if config.has("num_experts") and config.integer("num_experts", minimum=0):
-        raise config.error("num_experts", "experts of this family are not known to kvplan")
-    config.ignore("causal", "fused_bias_fc", "fused_dropout_add_ln", "mlp_fc1_bias", "parallel_block_tied_norm")
-    config.ignore(
-        "use_xentropy", "max_trained_positions", "pad_vocab_size_multiple", "attn_pdrop", "reorder_and_upcast_attn"
-    )
-    config.ignore("scale_attn_by_inverse_layer_idx", "shared_expert", "layer_norm_epsilon", "dense_seq_output")
-    config.ignore("last_layer_subset", "num_shared_experts", "moe_every_n_layers", "expert_choice_router", "ffn_div")
-    config.ignore("moe_impl", "moe_normalize_expert_weights", "moe_resid_pdrop", "moe_top_k", "router_aux_loss_coef")
-    config.ignore("add_pooling_layer", "n_positions", "summary_type", "sequence_parallel", "tie_word_embeddings")
-    names = replace(_BERT, layers="layers.{i}.")
-    return _blueprint(dims, (layer,) * dims.num_hidden_layers, tensors, names)
-
-
-def eurobert(config: Config) -> Blueprint:
-    """EuroBERT: a Llama that sees all tokens."""
-    base = llama(config)
-    architecture = (config.strings("architectures") or ("",))[0]
-    layers = tuple(
-        replace(layer, mixers=tuple(replace(m, causal=False) for m in layer.mixers if isinstance(m, Attention)))
-        for layer in base.layers
-    )
-    config.ignore("classifier_pooling", "clf_pooling", "mask_token_id")
-    if architecture.endswith("ForMaskedLM"):
-        bias = config.boolean("mlp_bias", default=False)
-        own = vector("lm_head.bias", TensorClass.HEAD, base.vocab_size, shards=None) if bias else ()
-        return replace(base, layers=layers, tensors=(*base.tensors, *own))
-    return replace(
-        base, layers=layers, tensors=tuple(t for t in base.tensors if t.tensor_class is not TensorClass.HEAD)
-    )

@@ -2,28 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Any, Final, Literal
+from typing import Final
 
 from kvplan.core.model import Tensor, Tower
-from kvplan.specs.huggingface import qwen_towers, towers
+from kvplan.specs.huggingface import towers
 from kvplan.specs.huggingface.blueprint import Blueprint
 from kvplan.specs.huggingface.config import Config
 from kvplan.specs.huggingface.nested import (
-    INNER,
-    MODERN,
-    Spelling,
     VisionReader,
     by_type,
+    read_pair,
     read_text,
     tower_config,
     with_towers,
 )
 from kvplan.specs.huggingface.parts import Parts
-from kvplan.specs.huggingface.registry import adapter_of
 from kvplan.specs.huggingface.towers import Encoder
-
-Projector = Callable[[Config, Encoder, int], tuple[Tensor, ...]]
 
 _GENERIC: Final[dict[str, VisionReader]] = {
     "clip_vision_model": towers.clip,
@@ -41,39 +35,6 @@ _CLIP_L: Final = {
     "patch_size": 14,
 }
 _SIGLIP_SO: Final = {"hidden_size": 1152, "intermediate_size": 4304, "num_attention_heads": 16, "patch_size": 14}
-
-
-def _read(
-    config: Config,
-    *,
-    text_type: str,
-    vision: VisionReader,
-    projector: Projector,
-    vision_defaults: Mapping[str, Any] | None = None,
-    spelling: Spelling = INNER,
-    tied_default: bool | None = None,
-    either_ties: bool = False,
-    tying: Literal["outer", "inner"] = "outer",
-) -> Blueprint:
-    """A decoder, one vision tower and its projector."""
-    text, _ = read_text(
-        config,
-        default_type=text_type,
-        spelling=spelling,
-        tied_default=tied_default,
-        either_ties=either_ties,
-        tying=tying,
-    )
-    nested, given = tower_config(config, defaults=vision_defaults)
-    encoder = vision(nested)
-    return with_towers(
-        config,
-        text,
-        Tower(name="vision", tensors=encoder.tensors),
-        Tower(name="projector", tensors=projector(config, encoder, text.hidden_size)),
-        buffers=encoder.buffer_elements,
-        given=given,
-    )
 
 
 def _feature_layers(config: Config, default: int) -> int:
@@ -111,7 +72,7 @@ def _llava_next_projector(config: Config, encoder: Encoder, hidden: int) -> tupl
 
 def llava(config: Config) -> Blueprint:
     """LLaVA 1.5 and what is published in its form (Pixtral among them)."""
-    return _read(
+    return read_pair(
         config,
         text_type="llama",
         vision=by_type(_GENERIC, "clip_vision_model"),
@@ -123,7 +84,7 @@ def llava(config: Config) -> Blueprint:
 
 def llava_next(config: Config) -> Blueprint:
     """LLaVA-NeXT (1.6), image and video."""
-    return _read(
+    return read_pair(
         config,
         text_type="llama",
         vision=by_type(_GENERIC, "clip_vision_model"),
@@ -135,7 +96,7 @@ def llava_next(config: Config) -> Blueprint:
 
 def llava_onevision(config: Config) -> Blueprint:
     """LLaVA-OneVision: SigLIP and Qwen2."""
-    return _read(
+    return read_pair(
         config,
         text_type="qwen2",
         vision=by_type(_GENERIC, "siglip_vision_model"),
@@ -157,7 +118,7 @@ def vipllava(config: Config) -> Blueprint:
         parts.linear("linear_2", hidden, hidden)
         return parts.done()
 
-    return _read(
+    return read_pair(
         config,
         text_type="llama",
         vision=by_type(_GENERIC, "clip_vision_model"),
@@ -183,7 +144,7 @@ def mistral3(config: Config) -> Blueprint:
         parts.linear("linear_2", hidden, hidden, bias=bias)
         return parts.done()
 
-    return _read(
+    return read_pair(
         config,
         text_type="mistral",
         vision=by_type(_GENERIC, "pixtral"),
@@ -202,7 +163,7 @@ def gemma3(config: Config) -> Blueprint:
         parts.norm("mm_soft_emb_norm", encoder.width, bias=False)
         return parts.done()
 
-    return _read(
+    return read_pair(
         config,
         text_type="gemma3_text",
         vision=by_type(_GENERIC, "siglip_vision_model"),
@@ -223,7 +184,7 @@ def paligemma(config: Config) -> Blueprint:
     text = config.nested("text_config")
     # The prompt is seen in both directions, but cached all the same.
     text.data = {name: value for name, value in text.data.items() if name != "use_bidirectional_attention"}
-    blueprint = _read(
+    blueprint = read_pair(
         config,
         text_type="gemma",
         vision=by_type(_GENERIC, "siglip_vision_model"),
@@ -249,7 +210,7 @@ def internvl(config: Config) -> Blueprint:
         outer.ignore("vision_feature_layer")
         return parts.done()
 
-    return _read(
+    return read_pair(
         config,
         text_type="qwen2",
         vision=by_type(_GENERIC, "internvl_vision"),
@@ -294,7 +255,7 @@ def aya_vision(config: Config) -> Blueprint:
         outer.ignore("vision_feature_layer")
         return parts.done()
 
-    return _read(
+    return read_pair(
         config,
         text_type="cohere2",
         vision=by_type(_GENERIC, "siglip_vision_model"),
@@ -315,7 +276,7 @@ def cohere2_vision(config: Config) -> Blueprint:
         parts.linear("linear_2", hidden, inner // 2)
         return parts.done()
 
-    return _read(
+    return read_pair(
         config,
         text_type="cohere2",
         vision=by_type(_GENERIC, "siglip_vision_model"),
@@ -323,212 +284,6 @@ def cohere2_vision(config: Config) -> Blueprint:
         vision_defaults={"hidden_size": 1152, "num_hidden_layers": 27, "image_size": 512, "num_attention_heads": 12},
         tied_default=True,
     )
-
-
-def idefics3(config: Config) -> Blueprint:
-    """Idefics 3 and SmolVLM: SigLIP without a head and one projection after a pixel shuffle."""
-
-    def projector(outer: Config, encoder: Encoder, hidden: int) -> tuple[Tensor, ...]:
-        parts = Parts("model.connector.")
-        width = encoder.width * outer.integer("scale_factor", default=2) ** 2
-        parts.linear("modality_projection.proj", hidden, width, bias=False)
-        return parts.done()
-
-    blueprint = _read(
-        config,
-        text_type="llama",
-        vision=towers.siglip_headless,
-        projector=projector,
-        spelling=Spelling(decoder="model.text_model.", head="lm_head"),
-    )
-    for name in ("text_config", "vision_config"):
-        if config.has(name):
-            _ignore_idefics(config.nested(name))
-    return blueprint
-
-
-def _ignore_idefics(nested: Config) -> None:
-    """Fields of the authors' own training code that the published files carry along."""
-    nested.ignore("qk_layer_norms_perceiver", "neftune_noise_alpha", "perceiver_config", "pixel_shuffle_factor")
-    nested.ignore("use_resampler", "max_image_size", "size", "use_base_siglip", "vision_use_head")
-
-
-def idefics2(config: Config) -> Blueprint:
-    """Idefics 2: SigLIP without a head, a gated projection and a perceiver resampler."""
-    text_config = config.nested("text_config")
-
-    def projector(outer: Config, encoder: Encoder, hidden: int) -> tuple[Tensor, ...]:
-        perceiver, _ = tower_config(outer, "perceiver_config")
-        inner = text_config.integer("intermediate_size")
-        layers = perceiver.integer("resampler_depth", default=3)
-        heads = perceiver.integer("resampler_n_heads", default=16)
-        head_dim = perceiver.integer("resampler_head_dim", default=96)
-        kv_heads = perceiver.integer("num_key_value_heads", default=4)
-        parts = Parts("model.connector.")
-        for name in ("gate_proj", "up_proj"):
-            parts.linear(f"modality_projection.{name}", inner, encoder.width, bias=False)
-        parts.linear("modality_projection.down_proj", hidden, inner, bias=False)
-        parts.vector("perceiver_resampler.latents", perceiver.integer("resampler_n_latents", default=64), hidden)
-        layer = "perceiver_resampler.layers.*"
-        for name in ("input_latents_norm", "input_context_norm", "post_attention_layernorm"):
-            parts.norm(f"{layer}.{name}", hidden, bias=False, copies=layers)
-        for name, rows in (("q_proj", heads), ("k_proj", kv_heads), ("v_proj", kv_heads)):
-            parts.linear(f"{layer}.self_attn.{name}", rows * head_dim, hidden, bias=False, copies=layers)
-        parts.linear(f"{layer}.self_attn.o_proj", hidden, heads * head_dim, bias=False, copies=layers)
-        parts.gated(f"{layer}.mlp", hidden, 4 * hidden, copies=layers)
-        parts.norm("perceiver_resampler.norm", hidden, bias=False)
-        perceiver.ignore("hidden_size", "hidden_act", "attention_dropout", "qk_layer_norms_perceiver")
-        return parts.done()
-
-    blueprint = _read(
-        config,
-        text_type="mistral",
-        vision=lambda vision: towers.siglip_headless(vision, small=True),
-        projector=projector,
-        spelling=Spelling(decoder="model.text_model.", head="lm_head"),
-    )
-    for name in ("text_config", "vision_config"):
-        if config.has(name):
-            _ignore_idefics(config.nested(name))
-    return blueprint
-
-
-def llama4(config: Config) -> Blueprint:
-    """Llama 4 Scout and Maverick."""
-
-    def projector(_: Config, encoder: Encoder, hidden: int) -> tuple[Tensor, ...]:
-        parts = Parts("multi_modal_projector.")
-        parts.linear("linear_1", hidden, encoder.width, bias=False)
-        return parts.done()
-
-    return _read(config, text_type="llama4_text", vision=towers.llama4_vision, projector=projector, tying="inner")
-
-
-def _no_projector(_: Config, encoder: Encoder, hidden: int) -> tuple[Tensor, ...]:
-    """Towers whose merger already ends at the decoder's width."""
-    del encoder, hidden
-    return ()
-
-
-def qwen3_vl(config: Config) -> Blueprint:
-    """Qwen3-VL, dense."""
-    return _qwen3(config, text_type="qwen3_vl_text", deepstack=True)
-
-
-def qwen3_vl_moe(config: Config) -> Blueprint:
-    """Qwen3-VL with experts."""
-    return _qwen3(config, text_type="qwen3_vl_moe_text", deepstack=True)
-
-
-def qwen3_5(config: Config) -> Blueprint:
-    """Qwen3.5 and 3.6, dense."""
-    return _qwen3(config, text_type="qwen3_5_text", deepstack=False)
-
-
-def qwen3_5_moe(config: Config) -> Blueprint:
-    """Qwen3.5 and 3.6 with experts."""
-    return _qwen3(config, text_type="qwen3_5_moe_text", deepstack=False)
-
-
-def _qwen3(config: Config, *, text_type: str, deepstack: bool) -> Blueprint:
-    return _read(
-        config,
-        text_type=text_type,
-        vision=lambda vision: qwen_towers.qwen3_vl_vision(vision, deepstack=deepstack),
-        projector=_no_projector,
-        spelling=MODERN,
-        either_ties=False,
-    )
-
-
-def glm4v(config: Config) -> Blueprint:
-    """GLM-4.1V, GLM-4.6V-Flash: GLM-4 decoder."""
-    return _glm(config, text_type="glm4v_text")
-
-
-def glm4v_moe(config: Config) -> Blueprint:
-    """GLM-4.5V and 4.6V: GLM-4.5 decoder."""
-    return _glm(config, text_type="glm4v_moe_text")
-
-
-def glm4v_text(config: Config) -> Blueprint:
-    """The decoder of GLM-4.1V: GLM-4 whose Q, K and V always have biases."""
-    if not config.has("head_dim"):
-        width = config.integer("hidden_size") // config.integer("num_attention_heads")
-        config.with_defaults({"head_dim": max(width, 1)})
-    config.data = {**config.data, "attention_bias": True}
-    return adapter_of("glm4")(config)
-
-
-def glm4v_moe_text(config: Config) -> Blueprint:
-    """The decoder of GLM-4.5V: GLM-4.5 with biases by default."""
-    if not config.has("attention_bias"):
-        config.data = {**config.data, "attention_bias": True}
-    return adapter_of("glm4_moe")(config)
-
-
-def _glm(config: Config, *, text_type: str) -> Blueprint:
-    return _read(
-        config,
-        text_type=text_type,
-        vision=qwen_towers.glm4v_vision,
-        projector=_no_projector,
-        spelling=MODERN,
-        either_ties=True,
-    )
-
-
-def kimi_k25(config: Config) -> Blueprint:
-    """Kimi-K2.5 and later: MoonViT and a patch merger before a DeepSeek-V3 decoder."""
-    nested, _ = tower_config(config)
-    merge = nested.optional_integers("merge_kernel_size", length=2, minimum=1) or (2, 2)
-
-    def projector(outer: Config, encoder: Encoder, hidden: int) -> tuple[Tensor, ...]:
-        norm_width = nested.optional_integer("mm_hidden_size") or outer.optional_integer("projection_hidden_size")
-        width = encoder.width * merge[0] * merge[1]
-        parts = Parts("mm_projector.")
-        parts.norm("pre_norm", norm_width or encoder.width)
-        parts.linear("proj.0", width, width)
-        parts.linear("proj.2", hidden, width)
-        return parts.done()
-
-    blueprint = _read(
-        config,
-        text_type="deepseek_v3",
-        vision=towers.kimi_vision,
-        projector=projector,
-        tied_default=True,
-    )
-    nested.ignore("mm_projector_type", "text_hidden_size", "projector_hidden_act", "projector_ln_eps")
-    config.ignore("use_unified_vision_chunk", "video_placeholder", "projection_hidden_size")
-    return blueprint
-
-
-def minimax_m3_vl(config: Config) -> Blueprint:
-    """MiniMax-M3 with vision: two projections of patches, two of merged patches."""
-    nested, _ = tower_config(config)
-
-    def projector(outer: Config, encoder: Encoder, hidden: int) -> tuple[Tensor, ...]:
-        inner = outer.integer("projector_hidden_size", default=6144)
-        compression = nested.optional_nested("img_token_compression_config") or nested
-        merged = hidden * compression.integer("spatial_merge_size", default=2) ** 2
-        parts = Parts("multi_modal_projector.")
-        parts.linear("linear_1", inner, encoder.width)
-        parts.linear("linear_2", hidden, inner)
-        parts.linear("merge_linear_1", inner, merged)
-        parts.linear("merge_linear_2", hidden, inner)
-        return parts.done()
-
-    blueprint = _read(
-        config,
-        text_type="minimax_m3_vl_text",
-        vision=towers.minimax_vision,
-        projector=projector,
-        either_ties=True,
-    )
-    config.ignore("img_token_compression_config", "multimodal_projector_bias", "num_reward_heads", "merged_hidden_size")
-    config.ignore("vision_feature_layer")
-    return blueprint
 
 
 def lfm2_vl(config: Config) -> Blueprint:
@@ -546,7 +301,7 @@ def lfm2_vl(config: Config) -> Blueprint:
         outer.ignore("vision_feature_layer")
         return parts.done()
 
-    return _read(
+    return read_pair(
         config,
         text_type="lfm2",
         vision=by_type(_GENERIC, "siglip2_vision_model"),

@@ -263,3 +263,39 @@ def by_type(readers: Mapping[str, VisionReader], default: str) -> VisionReader:
         return readers[model_type](vision)
 
     return read
+
+
+Projector = Callable[[Config, Encoder, int], tuple[Tensor, ...]]
+
+
+def read_pair(
+    config: Config,
+    *,
+    text_type: str,
+    vision: VisionReader,
+    projector: Projector,
+    vision_defaults: Mapping[str, Any] | None = None,
+    spelling: Spelling = INNER,
+    tied_default: bool | None = None,
+    either_ties: bool = False,
+    tying: Literal["outer", "inner"] = "outer",
+) -> Blueprint:
+    """A decoder, one vision tower and its projector."""
+    text, _ = read_text(
+        config,
+        default_type=text_type,
+        spelling=spelling,
+        tied_default=tied_default,
+        either_ties=either_ties,
+        tying=tying,
+    )
+    nested, given = tower_config(config, defaults=vision_defaults)
+    encoder = vision(nested)
+    return with_towers(
+        config,
+        text,
+        Tower(name="vision", tensors=encoder.tensors),
+        Tower(name="projector", tensors=projector(config, encoder, text.hidden_size)),
+        buffers=encoder.buffer_elements,
+        given=given,
+    )
