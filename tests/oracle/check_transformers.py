@@ -139,7 +139,7 @@ def cache_facts(model: Any) -> dict[str, Any]:
     sizes = []
     state = 0
     for length in LENGTHS:
-        ids = torch.zeros((1, length), dtype=torch.long, device="meta")
+        ids = torch.zeros((1, length), dtype=torch.long, device=model.device)
         with torch.no_grad():
             output = model(input_ids=ids, use_cache=True)
         held = output.get("past_key_values", output.get("cache"))

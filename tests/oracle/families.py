@@ -193,6 +193,32 @@ FAMILIES = {
             [{"layer_group_size": 2}, {"layer_group_size": 3}],
         ],
     },
+    "glm5_next": {
+        "base": GROUPS,
+        "bundles": [
+            [
+                {
+                    "kv_lora_rank": 48,
+                    "q_lora_rank": 32,
+                    "qk_nope_head_dim": 24,
+                    "qk_rope_head_dim": 0,
+                    "v_head_dim": 20,
+                },
+                {
+                    "kv_lora_rank": 64,
+                    "q_lora_rank": 80,
+                    "qk_nope_head_dim": 16,
+                    "qk_rope_head_dim": 0,
+                    "v_head_dim": 32,
+                },
+            ],
+            ROUTED,
+            [{"index_topk": 16, "index_head_dim": 16, "index_n_heads": 4, "index_kpool": 4}],
+            [{"hc_mult": 4}, {"hc_mult": 2}],
+            [{"linear_num_heads": 4, "linear_head_dim": 16}, {"linear_conv_kernel_dim": 3, "linear_num_heads": 2}],
+            [{"num_hidden_layers": 8, "index_topk_freq": 2}, {"num_hidden_layers": 5}],
+        ],
+    },
     "minimax": {
         "base": {"head_dim": 32},
         "bundles": [

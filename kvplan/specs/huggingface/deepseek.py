@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from kvplan.core.model import Indexer, norm
+from kvplan.core.model import Indexer, Layer, MixtureOfExperts, TensorClass, linear, norm
 from kvplan.specs.huggingface import blocks
 from kvplan.specs.huggingface.blueprint import Blueprint
 from kvplan.specs.huggingface.config import Config
@@ -46,13 +46,16 @@ class Family:
     mlp_bias: bool = False
 
 
-def decoder(config: Config, family: Family, *, post_mlp_norm: bool = False) -> Blueprint:
+def decoder(
+    config: Config, family: Family, *, post_mlp_norm: bool = False, change: Callable[[Layer], Layer] | None = None
+) -> Blueprint:
     """Read a decoder of one of the MLA families.
 
     Args:
         config: The (text) config.
         family: How the family differs.
         post_mlp_norm: True where a norm follows the mixture of experts.
+        change: What else the family changes in a finished layer.
     """
     config.with_defaults(family.defaults)
     latent = read_latent(config, q_lora_rank=family.q_lora_rank)
@@ -61,7 +64,7 @@ def decoder(config: Config, family: Family, *, post_mlp_norm: bool = False) -> B
     mlp_bias = family.mlp_bias and config.boolean("mlp_bias", default=False)
     if not family.mlp_bias and config.boolean("mlp_bias", default=False):
         raise config.error("mlp_bias", f"true is not understood for {config.model_type}")
-    indexers = _indexers(config, count) if family.indexer else (None,) * count
+    indexers = read_indexers(config, count) if family.indexer else (None,) * count
     sparse = read_sparse_layers(config, count, first_dense=family.first_dense) if family.sparse else (False,) * count
     post = norm("mlp.post_mlp_layernorm", latent.hidden_size) if post_mlp_norm else ()
     mixture = read_moe(config, bias=mlp_bias, extra=post) if any(sparse) else None
@@ -79,6 +82,7 @@ def decoder(config: Config, family: Family, *, post_mlp_norm: bool = False) -> B
         )
         for indexer, is_sparse in zip(indexers, sparse, strict=True)
     )
+    layers = layers if change is None else tuple(change(layer) for layer in layers)
     vocab_size = config.integer("vocab_size")
     mtp = config.optional_integer("num_nextn_predict_layers", "num_mtp_layers", minimum=0, maximum=100) or 0
     tied = config.boolean("tie_word_embeddings", default=family.tied)
@@ -98,11 +102,17 @@ def decoder(config: Config, family: Family, *, post_mlp_norm: bool = False) -> B
     )
 
 
-def _indexers(config: Config, count: int) -> tuple[Indexer, ...]:
-    """The indexer of each layer; layers that reuse the picks of an earlier one have none of their own (GLM-5.2)."""
+def read_indexers(config: Config, count: int, *, check_types: bool = True) -> tuple[Indexer, ...]:
+    """The indexer of each layer; layers that reuse the picks of an earlier one have none of their own (GLM-5.2).
+
+    Args:
+        config: The (text) config.
+        count: Layers.
+        check_types: True where `layer_types` must say that all layers have sparse attention.
+    """
     full = read_indexer(config)
     shared = Indexer(num_heads=full.num_heads, head_dim=full.head_dim, top_k=full.top_k, cached=False)
-    types = config.strings("layer_types", length=count)
+    types = config.strings("layer_types", length=count) if check_types else None
     for kind in types or ():
         if kind not in {"indexed_attention", "deepseek_sparse_attention"}:
             raise config.error("layer_types", f"{kind!r} is not understood for {config.model_type}")
@@ -157,6 +167,20 @@ _GLM5_SIZES: Final[dict[str, Any]] = {
     "v_head_dim": 256,
     "vocab_size": 154880,
     "index_n_heads": 32,
+}
+_AXK2_SIZES: Final[dict[str, Any]] = {
+    "hidden_size": 2048,
+    "intermediate_size": 5120,
+    "moe_intermediate_size": 512,
+    "num_hidden_layers": 48,
+    "num_attention_heads": 32,
+    "n_routed_experts": 128,
+    "kv_lora_rank": 128,
+    "qk_rope_head_dim": 32,
+    "qk_nope_head_dim": 64,
+    "v_head_dim": 64,
+    "vocab_size": 163840,
+    "index_n_heads": 16,
 }
 _LITE_SIZES: Final[dict[str, Any]] = {
     **_V3_SIZES,
@@ -223,6 +247,39 @@ def axk1(config: Config) -> Blueprint:
     """A.X-K1: DeepSeek-V3 with a norm after the mixture of experts."""
     defaults = {**_V3_SIZES, "num_attention_heads": 64, "n_routed_experts": 192, "vocab_size": 163840}
     return decoder(config, Family(defaults=defaults, q_lora_rank=1536, first_dense=1), post_mlp_norm=True)
+
+
+def axk2(config: Config) -> Blueprint:
+    """A.X-K2: sparse attention, an output gate made with the queries, low-rank gates after norms."""
+    defaults = {**_V3_SIZES, **_INDEXER, **_AXK2_SIZES}
+    config.with_defaults(defaults)
+    hidden, rank = config.integer("hidden_size"), config.integer("gated_norm_rank", default=16)
+    latent = read_latent(config, q_lora_rank=384)
+    if latent.q_lora_rank is None:
+        raise config.error("q_lora_rank", "must be there: queries and the output gate come from it")
+    width = latent.num_attention_heads * (latent.qk_nope_head_dim + latent.qk_rope_head_dim + latent.v_head_dim)
+    queries = linear(
+        "self_attn.q_gate_proj", TensorClass.ATTENTION, out_features=width, in_features=2 * latent.q_lora_rank
+    )
+
+    def change(layer: Layer) -> Layer:
+        mixer = layer.mixers[0]
+        kept = tuple(queries[0] if t.name == "self_attn.q_b_proj" else t for t in mixer.tensors)
+        gated = ["input_layernorm"]
+        if isinstance(layer.feed_forward, MixtureOfExperts):
+            gated.append("post_attention_layernorm")
+        gates = tuple(
+            tensor
+            for name in gated
+            for part, rows, columns in (("fc1", rank, hidden), ("fc2", hidden, rank))
+            for tensor in linear(
+                f"{name}.mlp.{part}", TensorClass.OTHER, out_features=rows, in_features=columns, shards=1
+            )
+        )
+        return replace(layer, mixers=(replace(mixer, tensors=kept),), tensors=(*layer.tensors, *gates))
+
+    family = Family(defaults=defaults, q_lora_rank=384, first_dense=1, indexer=True)
+    return decoder(config, family, change=change)
 
 
 def sarvam_mla(config: Config) -> Blueprint:

@@ -68,8 +68,8 @@ def deepseek_v4(config: Config) -> Blueprint:
     around = (
         *norm("attn_norm", hidden),
         *norm("ffn_norm", hidden),
-        *_hyper_connection("hc_attn", streams, hidden),
-        *_hyper_connection("hc_ffn", streams, hidden),
+        *hyper_connection("hc_attn", streams, hidden),
+        *hyper_connection("hc_ffn", streams, hidden),
     )
     layers = tuple(
         Layer(mixers=(_attention(config, ratio, indexed=indexed),), feed_forward=mixture, tensors=around)
@@ -221,7 +221,7 @@ def _indexer(name: str, hidden: int, rank: int, ratio: int, indexer: Indexer) ->
     )
 
 
-def _hyper_connection(name: str, streams: int, hidden: int) -> tuple[Tensor, ...]:
+def hyper_connection(name: str, streams: int, hidden: int) -> tuple[Tensor, ...]:
     """The mixing of `streams` residual streams around one sublayer: read, write and carry weights."""
     rows = streams * (2 + streams)
     return (
