@@ -96,9 +96,9 @@ class Pool:
         """The part that runs out first."""
         return min(self.parts, key=lambda part: part.units / part.needed(context), default=None)
 
-    def sequence_bytes(self, context: int) -> int:
-        """Bytes that one sequence of `context` tokens reserves [byte]."""
-        return sum(int(part.needed(context)) * part.unit_bytes for part in self.parts)
+    def sequence_bytes(self, context: Num) -> Num:
+        """Bytes that one sequence of `context` tokens reserves; arrays give arrays [byte]."""
+        return sum((part.needed(context) * part.unit_bytes for part in self.parts), 0)
 
     def token_bytes(self) -> int:
         """Bytes that one more token reserves on average while every window is open [byte]."""

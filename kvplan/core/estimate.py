@@ -10,13 +10,13 @@ from dataclasses import dataclass
 
 from kvplan.core import cache, parameters
 from kvplan.core.dtypes import kv_format
-from kvplan.core.efficiency import IDEAL, Efficiency
+from kvplan.core.efficiency import IDEAL
 from kvplan.core.engine import Engine, Settings
 from kvplan.core.hardware import Gpu
 from kvplan.core.layout import Layout
 from kvplan.core.memory import MemoryPlan, plan_memory
 from kvplan.core.model import CrossAttention, Model
-from kvplan.core.numeric import Num
+from kvplan.core.numeric import Num, maximum, minimum
 from kvplan.core.precision import display_dtype
 from kvplan.core.results import Estimate, Latency, ModelFigures, OpTime, Range, Scenario, Throughput
 from kvplan.core.roofline import Machine
@@ -129,12 +129,12 @@ def _figures(model: Model, kv_dtype: str) -> ModelFigures:
 
 
 def rank_load(deployment: Deployment, workload: Workload, plan: MemoryPlan, *, concurrency: Num) -> Load:
-    """The load of one data-parallel rank: `concurrency / dp` sequences, and the pool it has for them."""
+    """The load of one data-parallel rank: `concurrency / dp` sequences, and the pool it has for them; arrays give arrays."""
     context = workload.input_tokens + workload.output_tokens
     cached = workload.cached_prefix_tokens
-    source = workload.source_tokens or deployment.model.max_source_tokens or 0
+    source = workload.source_tokens if workload.source_tokens is not None else deployment.model.max_source_tokens or 0
     return Load(
-        input_tokens=max(workload.input_tokens - cached, 1.0),
+        input_tokens=maximum(workload.input_tokens - cached, 1.0),
         cached_tokens=cached,
         output_tokens=workload.output_tokens,
         concurrency=concurrency / deployment.layout.dp,
@@ -183,10 +183,8 @@ def estimate(
         prefill, bound_prefill = breakdown(deployment.work, state.mixed_load, deployment.machine, phase="prefill")
         decode, bound_decode = breakdown(deployment.work, state.decode_load, deployment.machine, phase="decode")
         rows = (*prefill, *decode)
-        latency = _latency(
-            state, floor, workload, deployment.machine.efficiency, bounds=(bound_prefill, bound_decode), load=load
-        )
-        throughput = _throughput(state, floor, workload, deployment)
+        latency = latency_of(deployment, workload, state, floor=floor, bounds=(bound_prefill, bound_decode))
+        throughput = throughput_of(deployment, workload, state, floor=floor)
         if latency.queued:
             warnings.append(
                 f"{load.concurrency:g} sequences were asked for on each replica, {state.running:.3g} run at once: the others wait"
@@ -204,9 +202,7 @@ def estimate(
     )
 
 
-def _context(
-    model: Model, workload: Workload, context: int | None, allow_overflow: bool, warnings: list[str]
-) -> int:
+def _context(model: Model, workload: Workload, context: int | None, allow_overflow: bool, warnings: list[str]) -> int:
     needed = workload.input_tokens + workload.output_tokens
     planned = context if context is not None else needed
     if planned < 1:
@@ -243,29 +239,33 @@ def _scenario(deployment: Deployment, workload: Workload, context: int) -> Scena
     )
 
 
-def time_range(mid_s: float, floor_s: float, spread: float) -> Range:
+def time_range(mid_s: Num, floor_s: Num, spread: Num) -> Range:
     """A time with its floor and 90 % band [ms]: `mid / (1 + spread)` to `mid · (1 + spread)`, never below the floor."""
-    floor = min(floor_s, mid_s) * MS_PER_S
+    floor = minimum(floor_s, mid_s) * MS_PER_S
     mid = mid_s * MS_PER_S
-    return Range(floor=floor, low=max(mid / (1 + spread), floor), mid=mid, high=mid * (1 + spread))
+    return Range(floor=floor, low=maximum(mid / (1 + spread), floor), mid=mid, high=mid * (1 + spread))
 
 
-def rate_range(mid: float, ceiling: float, spread: float) -> Range:
+def rate_range(mid: Num, ceiling: Num, spread: Num) -> Range:
     """A rate with its ideal ceiling (in `floor`) and 90 % band [1/s]."""
-    top = max(ceiling, mid)
-    return Range(floor=top, low=mid / (1 + spread), mid=mid, high=min(mid * (1 + spread), top))
+    top = maximum(ceiling, mid)
+    return Range(floor=top, low=mid / (1 + spread), mid=mid, high=minimum(mid * (1 + spread), top))
 
 
-def _latency(
-    state: SteadyState,
-    floor: SteadyState,
-    workload: Workload,
-    efficiency: Efficiency,
-    *,
-    bounds: tuple[str, str],
-    load: Load,
+def latency_of(
+    deployment: Deployment, workload: Workload, state: SteadyState, *, floor: SteadyState, bounds: tuple[str, str]
 ) -> Latency:
+    """Times of a steady state as ranges; arrays in, arrays out.
+
+    Args:
+        deployment: What serves.
+        workload: What was asked.
+        state: Its steady state.
+        floor: The same on the ideal machine.
+        bounds: What binds prefill and decode.
+    """
     network = workload.network_ms / MS_PER_S
+    efficiency = deployment.machine.efficiency
     wide, narrow = efficiency.spread_ttft, efficiency.spread_tpot
     share = state.ttft_s / state.e2e_s
     return Latency(
@@ -287,11 +287,12 @@ def _latency(
             "network": workload.network_ms,
         },
         running=state.running,
-        queued=load.concurrency > state.running,
+        queued=workload.concurrency / deployment.layout.dp > state.running,
     )
 
 
-def _throughput(state: SteadyState, floor: SteadyState, workload: Workload, deployment: Deployment) -> Throughput:
+def throughput_of(deployment: Deployment, workload: Workload, state: SteadyState, *, floor: SteadyState) -> Throughput:
+    """Rates of the whole deployment in a steady state as ranges; arrays in, arrays out."""
     spread = deployment.machine.efficiency.spread_tpot
     ranks = deployment.layout.dp
     requests = state.requests_per_s * ranks
@@ -299,7 +300,7 @@ def _throughput(state: SteadyState, floor: SteadyState, workload: Workload, depl
     tokens = workload.input_tokens + workload.output_tokens
     gpus = deployment.layout.gpu_count
 
-    def rate(per_request: float) -> Range:
+    def rate(per_request: Num) -> Range:
         return rate_range(requests * per_request, ideal * per_request, spread)
 
     return Throughput(

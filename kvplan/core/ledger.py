@@ -182,7 +182,8 @@ def _held(question: Question, pool: Pool, limits: Limits) -> int:
     """Bytes of the pool in whole blocks; up-front engines take what their slots need [byte]."""
     rules = question.engine.memory
     if rules.budget is Budget.UP_FRONT:
-        return min(pool.room_bytes, pool.sequence_bytes(question.context) * limits.max_num_seqs)
+        wanted: int = pool.sequence_bytes(question.context) * limits.max_num_seqs
+        return min(pool.room_bytes, wanted)
     nulls = rules.null_blocks if pool.room_bytes else 0
     return min(pool.room_bytes, sum((part.units + nulls) * part.unit_bytes for part in pool.parts))
 

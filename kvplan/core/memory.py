@@ -99,6 +99,17 @@ def plan_memory(
     )
 
 
+def pool_follows_load(engine: Engine, settings: Settings) -> bool:
+    """True where the pool itself depends on context or concurrency, so that each pair needs a plan of its own.
+
+    Engines that allocate caches up front size them for the load; old ones without chunked prefill let their batch, and
+    with it the activation peak, follow the context.
+    """
+    rules = engine.memory
+    follows = rules.batched_tokens_follow_context > 0 and settings.max_num_batched_tokens is None
+    return rules.budget is Budget.UP_FRONT or follows
+
+
 def _capacity(question: Question, found: Account, *, fits: bool, advise: bool) -> Capacity:
     cap = longest_useful(question)
     room = found.room_bytes > 0

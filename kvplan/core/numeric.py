@@ -40,6 +40,15 @@ def select(condition: Num, when_true: Num, when_false: Num) -> Num:
     return condition.__array_namespace__().where(condition, when_true, when_false)
 
 
+def everywhere(condition: Num) -> bool:
+    """True where a condition holds, for arrays in every place.
+
+    >>> everywhere(3 > 2)
+    True
+    """
+    return condition if isinstance(condition, bool) else bool(condition.all())
+
+
 def floor(value: Num) -> Num:
     """Rounded down, as a float for arrays and an int for plain numbers."""
     if isinstance(value, int | float):

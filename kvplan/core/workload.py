@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from kvplan.core.numeric import Num, everywhere
 from kvplan.errors import UsageError
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Workload:
-    """What each request looks like and how many run at once.
+    """What each request looks like and how many run at once, in plain numbers, or in arrays that broadcast (a grid).
 
     Attributes:
         input_tokens: Prompt length [token].
@@ -23,28 +24,30 @@ class Workload:
         network_ms: Network time added to TTFT [ms].
     """
 
-    input_tokens: int = 1024
-    output_tokens: int = 256
-    concurrency: int = 1
-    shared_prefix_tokens: int = 0
-    prefix_hit_rate: float = 1.0
-    benchmark_requests: int | None = None
-    source_tokens: int | None = None
-    network_ms: float = 0.0
+    input_tokens: Num = 1024
+    output_tokens: Num = 256
+    concurrency: Num = 1
+    shared_prefix_tokens: Num = 0
+    prefix_hit_rate: Num = 1.0
+    benchmark_requests: Num | None = None
+    source_tokens: Num | None = None
+    network_ms: Num = 0.0
 
     def __post_init__(self) -> None:
         for name in ("input_tokens", "output_tokens", "concurrency"):
-            if getattr(self, name) < 1:
+            if not everywhere(getattr(self, name) >= 1):
                 msg = f"{name}: must be at least 1, not {getattr(self, name)}"
                 raise UsageError(msg)
-        if not 0 <= self.shared_prefix_tokens <= self.input_tokens:
+        if not everywhere(self.shared_prefix_tokens >= 0) or not everywhere(
+            self.shared_prefix_tokens <= self.input_tokens
+        ):
             msg = f"shared_prefix_tokens: must lie between 0 and input_tokens ({self.input_tokens})"
             raise UsageError(msg)
-        if not 0 <= self.prefix_hit_rate <= 1:
+        if not everywhere(self.prefix_hit_rate >= 0) or not everywhere(self.prefix_hit_rate <= 1):
             msg = f"prefix_hit_rate: must lie between 0 and 1, not {self.prefix_hit_rate}"
             raise UsageError(msg)
 
     @property
-    def cached_prefix_tokens(self) -> float:
+    def cached_prefix_tokens(self) -> Num:
         """Prompt tokens that prefill skips on average [token]."""
         return self.shared_prefix_tokens * self.prefix_hit_rate
