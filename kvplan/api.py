@@ -6,9 +6,9 @@ Every function here takes what the command line takes, under the same names.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from kvplan.core.engine import Engine, Settings
 from kvplan.core.estimate import Deployment, deploy
@@ -24,6 +24,14 @@ from kvplan.errors import UsageError
 from kvplan.specs import registry
 from kvplan.specs.registry import Kind
 
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+    from kvplan.planning.comparison import Comparison
+    from kvplan.planning.fields import GridFields, ScenarioFields
+    from kvplan.planning.scenarios import Scenario
+    from kvplan.planning.sweep_result import Sweep
+
 #: What a model, GPU or engine may be given as: a name, a path, a mapping, or the spec itself.
 ModelLike = str | Path | Mapping[str, Any] | Model
 GpuLike = str | Path | Mapping[str, Any] | Gpu
@@ -32,9 +40,7 @@ EngineLike = str | Path | Mapping[str, Any] | Engine
 _CACHE_SIZE = 256
 
 
-def load_model(
-    model: ModelLike, *, assume_plain: bool = False, overrides: Mapping[str, Any] | None = None
-) -> Model:
+def load_model(model: ModelLike, *, assume_plain: bool = False, overrides: Mapping[str, Any] | None = None) -> Model:
     """Read a model from a name, a repo id, a path (`config.json`, its folder, YAML, GGUF), a mapping or a spec.
 
     Args:
@@ -107,9 +113,7 @@ def deployment(
     loaded = load_model(model, assume_plain=assume_plain, overrides=overrides)
     if dtype is not None:
         loaded = apply_dtype(loaded, dtype)
-    found = deploy(
-        loaded, load_gpu(gpu), load_engine(engine), layout=layout, settings=settings, kv_dtype=kv_dtype
-    )
+    found = deploy(loaded, load_gpu(gpu), load_engine(engine), layout=layout, settings=settings, kv_dtype=kv_dtype)
     if keep:
         _deployments[key] = (parts, found)
         if len(_deployments) > _CACHE_SIZE:
@@ -221,3 +225,123 @@ def estimate(  # noqa: PLR0913 - one argument per knob, the same as the command 
         network_ms=network_ms,
     )
     return _estimate(found, workload, context=context, allow_context_overflow=allow_context_overflow)
+
+
+def deployment_of(fields: Mapping[str, Any]) -> Deployment:
+    """The deployment that fields of a scenario describe; those of the load are not asked.
+
+    Args:
+        fields: Keywords of `estimate`, and what-ifs on the model (`kv_heads`, `layers`, `config.KEY`).
+
+    Raises:
+        UsageError: Values that make no sense together.
+    """
+    from kvplan.planning.scenarios import keywords  # noqa: PLC0415 - loaded on use
+
+    for name in ("model", "gpu"):
+        if fields.get(name) is None:
+            msg = f"no {name} is given"
+            raise UsageError(msg, hint=f"name one: {name}=…")
+    given = {name: value for name, value in keywords(fields).items() if value is not None}
+    layout = Layout(**{name: given[name] for name in ("tp", "pp", "dp", "ep") if name in given})
+    gib = given.get("gpu_memory_gib")
+    knobs = ("gpu_memory_utilization", "max_num_seqs", "max_num_batched_tokens", "enforce_eager", "n_gpu_layers")
+    settings = Settings(
+        gpu_memory_bytes=None if gib is None else round(gib * GIB),
+        **{name: given[name] for name in knobs if name in given},
+    )
+    parts = ("engine", "dtype", "kv_dtype", "assume_plain", "overrides")
+    return deployment(
+        given["model"],
+        given["gpu"],
+        layout=layout,
+        settings=settings,
+        **{name: given[name] for name in parts if name in given},
+    )
+
+
+def sweep(
+    model: ModelLike | Sequence[ModelLike] | None = None,
+    gpu: GpuLike | Sequence[GpuLike] | None = None,
+    *,
+    axes: Mapping[str, Iterable[Any]] | Iterable[str | Mapping[str, Iterable[Any]]] = (),
+    ranges: bool = False,
+    **fields: Unpack[GridFields],
+) -> Sweep:
+    """Answer the full grid of scenarios: every list or array among the arguments is an axis.
+
+    Args:
+        model: One, or a list of them; None where `axes` has it.
+        gpu: The same.
+        axes: Further axes by name or as text (`"context=4096:32768:log2"`), what-ifs on the model (`kv_heads`,
+            `layers`, `config.KEY`) among them.
+        ranges: True to add the 90 % band and the floor of each time and rate, which takes twice as long.
+        **fields: Keywords of `estimate`, each one value or several.
+
+    Returns:
+        Named arrays, one dimension for each axis in the order of the call.
+
+    Raises:
+        UsageError: No axis, or values that make no sense together.
+    """
+    from kvplan.planning.axes import read_axes  # noqa: PLC0415 - loaded on use
+    from kvplan.planning.scenarios import field_name  # noqa: PLC0415
+    from kvplan.planning.sweep import run_sweep  # noqa: PLC0415
+
+    named: dict[str, Any] = {field_name(name): value for name, value in fields.items() if name != "overrides"}
+    given = {"model": model, "gpu": gpu, **named}
+    found = {name: value for name, value in given.items() if _several(value)}
+    base = {name: value for name, value in given.items() if name not in found}
+    if fields.get("overrides"):
+        base["overrides"] = fields["overrides"]
+    found.update(read_axes(axes))
+    return run_sweep(deployment_of, base, found, ranges=ranges)
+
+
+def _several(value: object) -> bool:
+    """True for lists, tuples and arrays with a dimension."""
+    return isinstance(value, list | tuple | range) or bool(getattr(value, "ndim", 0))
+
+
+def compare(
+    scenarios: Iterable[Scenario | Mapping[str, Any] | str] = (),
+    *,
+    vary: Mapping[str, Iterable[Any]] | Iterable[str | Mapping[str, Iterable[Any]]] = (),
+    **base: Unpack[ScenarioFields],
+) -> Comparison:
+    """Answer several scenarios and say what changed against the first, and why.
+
+    Args:
+        scenarios: Each a `Scenario`, a mapping of the fields that differ from the base (`name` names it), or text
+            (`"small:gpu=l40s,tp=2"`).
+        vary: Field → values, or text (`"kv-dtype=bf16,fp8"`); every combination is a scenario.
+        **base: Keywords of `estimate` (`model` and `gpu` among them) that all scenarios share.
+
+    Raises:
+        UsageError: Fewer than two scenarios, or a field that does not exist.
+    """
+    from kvplan.planning.axes import read_axes  # noqa: PLC0415 - loaded on use
+    from kvplan.planning.compare import run_compare  # noqa: PLC0415
+
+    return run_compare(estimate, dict(base), scenarios, vary=read_axes(vary))
+
+
+def read_scenario_file(path: str | Path) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Fields of a scenario file, checked, and its sections `scenarios`, `vary`, `sweep` and `plan` as they are.
+
+    Raises:
+        SpecError: It can't be read.
+        UsageError: A field that does not exist, or a value that is not of its kind.
+    """
+    from kvplan.planning.scenarios import checked_fields  # noqa: PLC0415 - loaded on use
+    from kvplan.specs.scenario_file import read_scenario  # noqa: PLC0415
+
+    fields, sections = read_scenario(Path(path))
+    return checked_fields(fields), sections
+
+
+def scenario_text(fields: Mapping[str, Any]) -> str:
+    """Fields and sections as the text of a scenario file."""
+    from kvplan.specs.scenario_file import scenario_yaml  # noqa: PLC0415 - loaded on use
+
+    return scenario_yaml(fields)

@@ -1,0 +1,127 @@
+"""The options of a scenario, given once to every command that asks about more than one."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Annotated, Any, Final
+
+import typer
+
+from kvplan.cli import options
+
+#: Field of a scenario → its option and default, as `kvplan estimate` has them.
+_FIELDS: Final[dict[str, tuple[Any, Any]]] = {
+    "model": (options.Model, None),
+    "gpu": (options.Gpu, None),
+    "engine": (options.Engine, "vllm"),
+    "dtype": (options.Dtype, None),
+    "kv_dtype": (options.KvDtype, None),
+    "assume_plain": (options.AssumePlain, False),
+    "tp": (options.Tp, 1),
+    "pp": (options.Pp, 1),
+    "dp": (options.Dp, 1),
+    "ep": (options.Ep, None),
+    "input_tokens": (options.InputTokens, 1024),
+    "output_tokens": (options.OutputTokens, 256),
+    "concurrency": (options.Concurrency, 1),
+    "context": (options.Context, None),
+    "shared_prefix_tokens": (options.SharedPrefixTokens, 0),
+    "prefix_hit_rate": (options.PrefixHitRate, 1.0),
+    "source_tokens": (options.SourceTokens, None),
+    "network_ms": (options.NetworkMs, 0.0),
+    "benchmark_requests": (options.BenchmarkRequests, None),
+    "gpu_memory_utilization": (options.GpuMemoryUtilization, None),
+    "max_num_seqs": (options.MaxNumSeqs, None),
+    "max_num_batched_tokens": (options.MaxNumBatchedTokens, None),
+    "enforce_eager": (options.EnforceEager, False),
+    "gpu_memory_gib": (options.GpuMemoryGib, None),
+    "n_gpu_layers": (options.NGpuLayers, None),
+    "allow_context_overflow": (options.AllowContextOverflow, False),
+}
+ScenarioFile = Annotated[
+    Path | None,
+    typer.Option(
+        "--scenario-file",
+        metavar="FILE",
+        help="YAML with fields of the scenario; options given here count before it.",
+        rich_help_panel=options.SCENARIO,
+    ),
+]
+SaveScenario = Annotated[
+    Path | None,
+    typer.Option(
+        "--save-scenario",
+        metavar="FILE",
+        help="Write what was asked as a scenario file.",
+        rich_help_panel=options.OUTPUT,
+    ),
+]
+
+
+def with_scenario(*, leave_out: frozenset[str] = frozenset()) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Give a command the scenario's options and files.
+
+    It receives `base`, the fields that were really given, and `sections`, the other parts of the scenario file.
+
+    Args:
+        leave_out: Fields that the command asks for in another way.
+    """
+
+    def wrap(command: Callable[..., None]) -> Callable[..., None]:
+        fields = {name: item for name, item in _FIELDS.items() if name not in leave_out}
+        own = [
+            part
+            for part in inspect.signature(command, eval_str=True).parameters.values()
+            if part.name not in {"base", "sections"}
+        ]
+
+        def run(ctx: typer.Context, **given: Any) -> None:
+            mine = {part.name: given[part.name] for part in own}
+            asked = {name: given[name] for name in fields if _was_given(ctx, name)}
+            base, sections = merged(given["scenario_file"], asked)
+            if given["save_scenario"] is not None:
+                save(given["save_scenario"], {**base, **sections})
+            command(base=base, sections=sections, **mine)
+
+        parameters = [
+            inspect.Parameter("ctx", inspect.Parameter.POSITIONAL_OR_KEYWORD, annotation=typer.Context),
+            *(_keyword(name, default, kind) for name, (kind, default) in fields.items()),
+            _keyword("scenario_file", None, ScenarioFile),
+            *own,
+            _keyword("save_scenario", None, SaveScenario),
+        ]
+        run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+        run.__annotations__ = {part.name: part.annotation for part in parameters}
+        run.__doc__, run.__name__ = command.__doc__, command.__name__
+        return run
+
+    return wrap
+
+
+def _keyword(name: str, default: object, annotation: object) -> inspect.Parameter:
+    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
+
+
+def _was_given(ctx: typer.Context, name: str) -> bool:
+    source = ctx.get_parameter_source(name)
+    return source is not None and source.name not in {"DEFAULT", "DEFAULT_MAP"}
+
+
+def merged(file: Path | None, asked: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Fields of a scenario file under those of the command line, and the file's sections (`scenarios`, `sweep`, …)."""
+    if file is None:
+        return dict(asked), {}
+    from kvplan import api
+
+    fields, sections = api.read_scenario_file(file)
+    return {**fields, **asked}, sections
+
+
+def save(path: Path, fields: Mapping[str, Any]) -> None:
+    """Write a scenario file, whole or not at all."""
+    from kvplan import api
+    from kvplan.cli.output import write_file
+
+    write_file(path, api.scenario_text(fields))

@@ -1,0 +1,133 @@
+"""A sweep for people and spreadsheets: its rows, and how each quantity bends along one axis."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from typing import Any, Final
+
+from kvplan.planning.sweep_result import Sweep
+from kvplan.report.blocks import Block, Bullets, Line, Table
+from kvplan.report.text import duration, gib, significant
+
+_ROWS: Final = 64
+_SPARKS: Final = "▁▂▃▄▅▆▇█"
+_NONE: Final = "–"
+_MARKS: Final = {"ok": "", "requests queue": "queues"}
+
+#: Head, quantity and how its values are written.
+_SHOWN: Final[tuple[tuple[str, str, Callable[[float], str]], ...]] = (
+    ("KV pool", "kv_pool_bytes", gib),
+    ("sequences", "max_concurrency", significant),
+    ("TTFT", "ttft_ms", duration),
+    ("TPOT", "tpot_ms", duration),
+    ("tokens/s", "output_tokens_per_second", significant),
+    ("per GPU", "per_gpu_output_tokens_per_second", significant),
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SweepReport:
+    """A sweep, ready for every form."""
+
+    sweep: Sweep
+
+    def blocks(self) -> Sequence[Block]:
+        """For people: the first rows, and a line for each quantity that shows how it bends."""
+        return list(_blocks(self.sweep))
+
+    def data(self) -> dict[str, Any]:
+        """The `kvplan.sweep/1` document."""
+        return self.sweep.model_dump()
+
+    def records(self) -> Sequence[Mapping[str, Any]]:
+        """One flat row per scenario."""
+        return list(self.sweep.rows())
+
+
+def _blocks(sweep: Sweep) -> Iterator[Block]:
+    total = sweep.status.size
+    yield Line(text=f"{total:,} scenarios, {sweep.answered:,} fit", tone="title")
+    base = ", ".join(f"{name.replace('_', '-')} {_cell(value)}" for name, value in sweep.base.items())
+    if base:
+        yield Line(text=base, tone="quiet")
+    rows = list(islice(sweep.rows(), _ROWS))
+    yield _table(sweep, rows)
+    if total > _ROWS:
+        yield Line(text=f"… {total - _ROWS:,} more rows: --format csv, json or markdown shows all", tone="quiet")
+    sparks = _sparks(sweep)
+    if sparks is not None:
+        yield sparks
+    if sweep.errors:
+        yield Bullets(title="No deployment", items=sweep.errors, tone="warning")
+    if sweep.warnings:
+        yield Bullets(title="Warnings", items=sweep.warnings, tone="warning")
+
+
+def _table(sweep: Sweep, rows: Sequence[Mapping[str, Any]]) -> Table:
+    shown = [item for item in _SHOWN if not (item[1].startswith("per_gpu") and _all_one(sweep))]
+    shown = [item for item in shown if item[1] != "kv_pool_bytes" or len({row["kv_pool_bytes"] for row in rows}) > 1]
+    words = [name for name, values in sweep.axes.items() if any(isinstance(value, str) for value in values)]
+    numbers = [name for name in sweep.axes if name not in words]
+    status = any(row["status"] not in _MARKS or _MARKS[row["status"]] for row in rows)
+    heads = [name.replace("_", "-") for name in (*words, *numbers)] + [head for head, _, _ in shown]
+    cells = []
+    for row in rows:
+        values = [_NONE if row[name] is None else write(row[name]) for _, name, write in shown]
+        mark = [_MARKS.get(row["status"], row["status"])] if status else []
+        cells.append((*(_cell(row[name]) for name in (*words, *numbers)), *values, *mark))
+    return Table(
+        title="",
+        columns=(*heads, *([""] if status else [])),
+        rows=tuple(cells),
+        left=len(words),
+        open_end=status,
+    )
+
+
+def _all_one(sweep: Sweep) -> bool:
+    return bool((sweep.arrays["gpu_count"][sweep.status <= 1] == 1).all())
+
+
+def _cell(value: Any) -> str:  # noqa: ANN401 - any field
+    if value is None:
+        return "default"
+    if isinstance(value, bool | str):
+        return str(value)
+    return f"{value:,}" if isinstance(value, int) else significant(value) if isinstance(value, float) else str(value)
+
+
+def spark(values: Sequence[float | None]) -> str:
+    """Values as a line of blocks from the smallest to the largest; a gap where there is none.
+
+    >>> spark([1, 2, 4, 8, None])
+    '▁▂▄█ '
+    """
+    known = [value for value in values if value is not None]
+    low, high = min(known, default=0.0), max(known, default=0.0)
+    span = high - low
+    steps = len(_SPARKS) - 1
+    return "".join(
+        " " if value is None else _SPARKS[round((value - low) / span * steps) if span else 0] for value in values
+    )
+
+
+def _sparks(sweep: Sweep) -> Table | None:
+    """How quantities bend, where there is one axis of three numbers or more and no other."""
+    if len(sweep.axes) != 1:
+        return None
+    (axis, values), *_ = sweep.axes.items()
+    if len(values) < 3 or len(values) > _ROWS or not all(isinstance(value, int | float) for value in values):  # noqa: PLR2004 - less is no line
+        return None
+    rows = list(sweep.rows())
+    lines = []
+    for head, name, write in _SHOWN:
+        line = [row[name] for row in rows]
+        known = [value for value in line if value is not None]
+        if known and max(known) > min(known) and not (name.startswith("per_gpu") and _all_one(sweep)):
+            lines.append((head, spark(line), f"{write(min(known))} to {write(max(known))}"))
+    if not lines:
+        return None
+    title = f"Along {axis.replace('_', '-')} {_cell(values[0])} to {_cell(values[-1])}"
+    return Table(title=title, columns=("", "", ""), rows=tuple(lines), left=3)

@@ -1,0 +1,45 @@
+"""Scenario files: small YAML with the fields of a scenario, and sections for the commands that ask about several."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final
+
+from kvplan.errors import SpecError
+
+#: Parts of a file that are not fields of the scenario itself.
+SECTIONS: Final = ("scenarios", "vary", "sweep", "plan")
+_PLAIN: Final = (str, int, float, bool)
+
+
+def read_scenario(path: Path) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Fields as written, and the sections.
+
+    Raises:
+        SpecError: It can't be read, or is no mapping.
+    """
+    from kvplan.specs.yaml import load_yaml  # noqa: PLC0415 - loaded where a file is read
+
+    data: Any = load_yaml(path).data
+    if not isinstance(data, Mapping):
+        msg = f"{path}: must be a mapping of scenario fields"
+        raise SpecError(msg, hint="for example `model: llama-3-8b` and `gpu: a100-80g`, each on a line")
+    fields = {str(key): value for key, value in data.items() if key not in SECTIONS}
+    return fields, {name: data[name] for name in SECTIONS if data.get(name) is not None}
+
+
+def scenario_yaml(fields: Mapping[str, Any]) -> str:
+    """Fields and sections as YAML that diffs well: one field a line, in a fixed order, nothing that is a default."""
+    import yaml  # noqa: PLC0415 - loaded where a file is written
+
+    plain = {name.replace("_", "-"): _plain(value) for name, value in fields.items() if value is not None}
+    return yaml.safe_dump(plain, sort_keys=False, allow_unicode=True, default_flow_style=False, width=100)
+
+
+def _plain(value: Any) -> Any:  # noqa: ANN401 - plain data in and out
+    if isinstance(value, Mapping):
+        return {str(key): _plain(item) for key, item in value.items()}
+    if isinstance(value, tuple | list):
+        return [_plain(item) for item in value]
+    return value if isinstance(value, _PLAIN) or value is None else str(value)
