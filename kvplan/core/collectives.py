@@ -60,6 +60,8 @@ def allreduce_s(payload_bytes: Num, ranks: int, *, link: Link, efficiency: Effic
     if ranks == 1:
         return 0.0
     rate = link.bytes_per_s * efficiency.link_bandwidth
+    if link.name == "pcie":
+        rate *= (2.0 / ranks) ** efficiency.pcie_sharing
     one_shot = (ranks - 1) * payload_bytes / rate
     two_shot = wire_factor(ranks) * payload_bytes / rate + efficiency.allreduce_s
     latency = efficiency.allreduce_s + efficiency.allreduce_hop_s * (ranks - 2)

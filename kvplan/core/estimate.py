@@ -142,6 +142,7 @@ def rank_load(deployment: Deployment, workload: Workload, plan: MemoryPlan, *, c
         max_num_seqs=plan.max_num_seqs,
         budget_tokens=plan.max_num_batched_tokens,
         source_tokens=source,
+        mixes_prefill=deployment.engine.scheduling.mixes_prefill,
         benchmark_requests=workload.benchmark_requests,
     )
 

@@ -67,7 +67,8 @@ class Gpu:
     def peak(self, compute: str) -> tuple[str, float]:
         """The format and dense peak [FLOP/s] that this card really multiplies `compute` at.
 
-        A format without units of its own falls to the next wider one: fp4 → fp8 → bf16 → fp16 → fp32, int8 → bf16.
+        A format without units of its own falls to the next wider one: fp4 and fp8 → bf16 → fp16 → fp32 (engines
+        expand the weights to 16 bits), int8 → bf16.
         """
         for name in _FALLBACK[compute]:
             value = self.peak_flops_per_s.get(name)
@@ -78,7 +79,7 @@ class Gpu:
 
 
 _FALLBACK: dict[str, tuple[str, ...]] = {
-    "fp4": ("fp4", "fp8", "bf16", "fp16", "fp32"),
+    "fp4": ("fp4", "bf16", "fp16", "fp32"),
     "fp8": ("fp8", "bf16", "fp16", "fp32"),
     "int8": ("int8", "bf16", "fp16", "fp32"),
     "bf16": ("bf16", "fp16", "fp32"),

@@ -9,7 +9,10 @@ from kvplan.core.hardware import Gpu
 from kvplan.core.numeric import Num, maximum, minimum, select
 from kvplan.core.work import AttentionWork, ExpertWork, GemmWork, RecurrentWork
 
-_QUANTISED_ACTIVATIONS = frozenset({"fp8", "fp4", "int8"})
+_QUANTISED_ACTIVATIONS = frozenset({"fp8", "fp4", "int8", "mxfp4"})
+_MULTIPROCESSORS = 100
+_TILE_OUTPUTS = 128 * 128
+_SCAN_TOKENS = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,40 +45,62 @@ class Machine:
         """Bandwidth at a share of the peak [byte/s]."""
         return self.gpu.memory_bandwidth_bytes_per_s * share
 
-    def flops_per_s(self, compute: str, *, dequantised: bool = False) -> float:
-        """Rate of large matrix products [FLOP/s] on the units that the card really has for a format."""
-        unit, peak = self.gpu.peak(compute)
-        factor = self.efficiency.dequantise_mfu if dequantised or unit != compute != "bf16" else 1.0
-        return peak * self.efficiency.mfu(unit) * factor
+    def unit(self, compute: str) -> tuple[str, float, bool]:
+        """Format and dense peak [FLOP/s] that products of `compute` really run at, and whether weights are expanded first.
 
-    def activation_traffic(self, compute: str) -> float:
-        """Times that the activations of a matrix product cross memory."""
-        if compute in _QUANTISED_ACTIVATIONS:
-            return self.efficiency.quantised_activation_traffic
-        return self.efficiency.gemm_activation_traffic
+        MXFP4 weights meet 8-bit activations where the card has 4-bit units, 16-bit ones elsewhere.
+        """
+        if compute == "mxfp4":
+            compute = "fp8" if "fp4" in self.gpu.peak_flops_per_s else "bf16"
+            return *self.gpu.peak(compute), compute == "bf16"
+        unit, peak = self.gpu.peak(compute)
+        narrow = compute in _QUANTISED_ACTIVATIONS
+        return unit, peak, narrow and unit != compute
+
+    def flops_per_s(self, compute: str, *, dequantised: bool, grouped: bool = False) -> float:
+        """Rate of large (grouped) matrix products [FLOP/s] on the units that the card really has for a format."""
+        unit, peak, expanded = self.unit(compute)
+        eff = self.efficiency
+        share = eff.grouped_mfu("mxfp4" if compute == "mxfp4" and not expanded else unit) if grouped else eff.mfu(unit)
+        return peak * share * (eff.dequantise_mfu if dequantised or expanded else 1.0)
+
+    def weight_bytes_per_s(self, share: float, compute: str, *, dequantised: bool) -> float:
+        """Rate at which weights stream [byte/s]; slower where they are expanded on the way."""
+        expanded = dequantised or self.unit(compute)[2]
+        return self.bytes_per_s(share * (self.efficiency.dequantise_bandwidth if expanded else 1.0))
+
+    def quantises(self, compute: str) -> bool:
+        """True where activations are quantised before the product."""
+        return compute in _QUANTISED_ACTIVATIONS and not self.unit(compute)[2]
 
     def attention_peak(self) -> float:
         """Peak of the 16-bit units that attention kernels use [FLOP/s]."""
         return self.gpu.peak("bf16")[1]
 
+    def multiprocessors(self) -> int:
+        """Streaming multiprocessors, compute units or cores; 100 where the sheet is silent."""
+        return self.gpu.sm_count or _MULTIPROCESSORS
+
 
 def gemm_cost(gemm: GemmWork, tokens: Num, machine: Machine) -> Cost:
     """Cost of one matrix product on `tokens` tokens.
 
-    Memory `(weights + activations · tokens) / (BW · e)`, arithmetic `2 · elements · (tokens + pad) / (peak · mfu)`.
+    Memory `weights / (BW · e) + a · activations · tokens / BW`, arithmetic
+    `2 · (elements · tokens + idle · SMs · 128² · inputs) / (peak · mfu)`: the last wave of tiles is never full.
     """
     eff = machine.efficiency
-    share = eff.gemm_bandwidth * (eff.dequantise_bandwidth if gemm.dequantised else 1.0)
-    moved = gemm.weight_bytes + gemm.activation_bytes * tokens
-    traffic = gemm.weight_bytes + machine.activation_traffic(gemm.compute) * gemm.activation_bytes * tokens
+    quantises = machine.quantises(gemm.compute)
+    traffic = eff.quantised_activation_traffic if quantises else eff.gemm_activation_traffic
+    weights = machine.weight_bytes_per_s(eff.gemm_bandwidth, gemm.compute, dequantised=gemm.dequantised)
     rate = machine.flops_per_s(gemm.compute, dequantised=gemm.dequantised)
-    fixed = eff.kernel_s + (eff.quantise_kernel_s if gemm.compute in _QUANTISED_ACTIVATIONS else 0.0)
+    idle = eff.gemm_idle_tiles * machine.multiprocessors() * _TILE_OUTPUTS * gemm.inputs
+    per_token = traffic * gemm.activation_bytes / machine.bytes_per_s(1.0)
     return Cost(
         flops=2.0 * gemm.elements * tokens,
-        bytes=moved,
-        memory_s=traffic / machine.bytes_per_s(share),
-        compute_s=2.0 * gemm.elements * (tokens + eff.gemm_pad_tokens) / rate,
-        fixed_s=fixed,
+        bytes=gemm.weight_bytes + gemm.activation_bytes * tokens,
+        memory_s=gemm.weight_bytes / weights + per_token * tokens,
+        compute_s=2.0 * gemm.elements / rate * tokens + 2.0 * idle / rate,
+        fixed_s=eff.kernel_s + (eff.quantise_kernel_s if quantises else 0.0),
     )
 
 
@@ -93,21 +118,26 @@ def experts_touched(experts: ExpertWork, tokens: Num, *, skew: float) -> Num:
 
 
 def expert_cost(experts: ExpertWork, tokens: Num, machine: Machine) -> Cost:
-    """Cost of the routed experts of one layer for `tokens` tokens of the whole expert-parallel group."""
+    """Cost of the routed experts of one layer for `tokens` tokens of the whole expert-parallel group.
+
+    Touched experts stream their weights; each is padded by a tile, `min(pad, c · mean rows)`; rows of local experts and,
+    in some kernels, all chosen rows cross memory a few times more.
+    """
     eff = machine.efficiency
     touched = experts_touched(experts, tokens, skew=eff.expert_skew)
-    pairs = tokens * experts.top_k / experts.ranks * experts.ranks**eff.expert_imbalance
-    share = eff.expert_bandwidth * (eff.dequantise_bandwidth if experts.dequantised else 1.0)
-    rate = machine.flops_per_s(experts.compute, dequantised=experts.dequantised) * eff.expert_mfu
-    activations = machine.activation_traffic(experts.compute) * pairs * experts.activation_bytes
-    traffic = touched * experts.weight_bytes + activations
-    fixed = 2 * eff.kernel_s + (2 * eff.quantise_kernel_s if experts.compute in _QUANTISED_ACTIVATIONS else 0.0)
+    chosen = tokens * float(experts.top_k)
+    pairs = chosen * (experts.ranks ** (eff.expert_imbalance - 1.0))
+    weights = machine.weight_bytes_per_s(eff.expert_bandwidth, experts.compute, dequantised=experts.dequantised)
+    rate = machine.flops_per_s(experts.compute, dequantised=experts.dequantised, grouped=True)
+    rows = eff.expert_activation_traffic * experts.activation_bytes * pairs
+    rows = rows + eff.expert_token_traffic * experts.hidden_bytes * chosen
+    padded = minimum(eff.expert_tile / (experts.num_experts * experts.ranks) * chosen, eff.expert_pad_tokens)
     return Cost(
         flops=2.0 * experts.elements * pairs,
         bytes=touched * experts.weight_bytes + pairs * experts.activation_bytes,
-        memory_s=traffic / machine.bytes_per_s(share),
-        compute_s=2.0 * experts.elements * (pairs + touched * eff.expert_pad_tokens) / rate,
-        fixed_s=fixed,
+        memory_s=touched * (experts.weight_bytes / weights) + rows / machine.bytes_per_s(1.0),
+        compute_s=2.0 * experts.elements / rate * (pairs + touched * padded),
+        fixed_s=eff.moe_layer_s,
     )
 
 
@@ -156,26 +186,33 @@ def decode_attention_cost(
         flops=flops,
         bytes=moved,
         memory_s=moved / machine.bytes_per_s(eff.attention_bandwidth),
-        compute_s=flops / (machine.attention_peak() * eff.attention_mfu_decode),
-        fixed_s=eff.attention_s,
+        compute_s=flops / (machine.attention_peak() * eff.attention_mfu_decode)
+        + sequences * (attention.tiles * eff.attention_row_s / machine.multiprocessors()),
+        fixed_s=eff.attention_s + (eff.indexer_s if attention.index_bytes else 0.0),
     )
 
 
-def prefill_attention_cost(attention: AttentionWork, *, tokens: Num, prior: Num, machine: Machine) -> Cost:
-    """Cost of one layer's attention for `tokens` new tokens of a prompt after `prior` cached ones.
+def prefill_attention_cost(
+    attention: AttentionWork, *, tokens: Num, prompts: Num, prior: Num, machine: Machine
+) -> Cost:
+    """Cost of one layer's attention for `tokens` new tokens of `prompts` prompts (or part of one) after `prior` cached ones.
 
-    `tokens · (prior + tokens / 2)` query–key pairs, each query seeing its window at most.
+    For one prompt `tokens · (prior + tokens / 2)` query–key pairs, each query seeing its window at most; a pair costs its products and
+    a softmax, which the matrix units do not speed up.
     """
     eff = machine.efficiency
-    visible = visible_tokens(attention, prior, prior + tokens)
-    flops = tokens * (visible * attention.prefill_flops + (prior + tokens / 2.0) * attention.index_flops)
-    moved = (prior + tokens) * attention.cache_bytes
+    prompts = maximum(prompts, 1.0)
+    own = tokens / prompts
+    visible = visible_tokens(attention, prior, prior + own)
+    flops = tokens * (visible * attention.prefill_flops + (prior + own / 2.0) * attention.index_flops)
+    softmax = tokens * visible * (4.0 * attention.heads * eff.attention_softmax_dims)
+    moved = (prior * prompts + tokens) * attention.cache_bytes
     return Cost(
         flops=flops,
         bytes=moved,
         memory_s=moved / machine.bytes_per_s(eff.attention_bandwidth),
-        compute_s=flops / (machine.attention_peak() * eff.attention_mfu_prefill),
-        fixed_s=select_fixed(tokens, eff.attention_s),
+        compute_s=(flops + softmax) / (machine.attention_peak() * eff.attention_mfu_prefill),
+        fixed_s=select_fixed(tokens, eff.attention_s + (eff.indexer_s if attention.index_bytes else 0.0)),
     )
 
 
@@ -184,15 +221,21 @@ def select_fixed(tokens: Num, fixed_s: float) -> Num:
     return select(tokens > 0, fixed_s, 0.0)
 
 
-def recurrent_cost(recurrent: RecurrentWork, *, sequences: Num, tokens: Num, machine: Machine) -> Cost:
-    """Cost of one layer's recurrence: state read and written once per sequence and step, `flops_per_token` each token."""
+def recurrent_cost(recurrent: RecurrentWork, *, sequences: Num, prefill: Num, prompts: Num, machine: Machine) -> Cost:
+    """Cost of one layer's recurrence for one token of `sequences` and `prefill` tokens of `prompts` beside them.
+
+    Each sequence reads and writes its state once. A prompt is scanned in chunks of 64 tokens: each chunk writes and
+    reads a state, and chunks of one prompt follow one another.
+    """
     eff = machine.efficiency
-    moved = 2.0 * sequences * recurrent.state_bytes
-    flops = tokens * recurrent.flops_per_token
+    chunks = prefill / _SCAN_TOKENS
+    moved = 2.0 * recurrent.state_bytes * (sequences + prompts + chunks)
+    flops = (sequences + prefill) * recurrent.flops_per_token
+    serial = eff.scan_s * chunks / maximum(prompts, 1.0)
     return Cost(
         flops=flops,
         bytes=moved,
         memory_s=moved / machine.bytes_per_s(eff.state_bandwidth),
-        compute_s=flops / (machine.attention_peak() * eff.recurrent_mfu),
-        fixed_s=eff.kernel_s,
+        compute_s=flops / machine.attention_peak() + serial,
+        fixed_s=eff.recurrent_s,
     )

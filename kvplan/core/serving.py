@@ -6,12 +6,20 @@ Definitions (docs/nomenclature.md): TTFT is queue + prefill + engine + network; 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
-from kvplan.core.numeric import Num, ceil, maximum, minimum
+from kvplan.core.numeric import Num, ceil, maximum, minimum, select
 from kvplan.core.roofline import Machine
 from kvplan.core.step import StepLoad, encoder_s, step_s
 from kvplan.core.work import StepWork
+
+
+#: Part of a group of prompts that arrive together which a request waits for, where lengths are equal: all of the others
+#: if they stay in step for good.
+_LOCKSTEP = 0.5
+
+#: Requests in flight from which benchmark servers are set up for throughput.
+_BUSY = 16
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,7 +35,9 @@ class Load:
         max_num_seqs: Sequences that the scheduler runs at most.
         budget_tokens: Tokens of one iteration at most (prefill chunk).
         source_tokens: Encoder tokens of an encoder–decoder model [token].
-        benchmark_requests: Requests of a benchmark that starts with all its concurrency at once, or None.
+        mixes_prefill: True where a chunk of prompt runs in one iteration with the decodes, False where they wait for it.
+        benchmark_requests: Requests of a benchmark with lengths drawn at random that starts with all its concurrency at
+            once and streams in chunks; None for equal lengths in a steady state.
     """
 
     input_tokens: Num
@@ -38,6 +48,7 @@ class Load:
     budget_tokens: Num
     cached_tokens: Num = 0
     source_tokens: Num = 0
+    mixes_prefill: bool = True
     benchmark_requests: Num | None = None
 
 
@@ -78,51 +89,46 @@ class SteadyState:
 def steady_state(work: StepWork, load: Load, machine: Machine) -> SteadyState:
     """Solve the closed loop of `concurrency` sequences, each `input_tokens` in and `output_tokens` out.
 
-    A sequence that ends makes room for a prompt of `I` tokens, so `D` decoding sequences bring `D · I / O` prompt
-    tokens per iteration; they come `p = min(I, budget)` at a time, in a share `f = D · I / (O · p)` of iterations:
+    A sequence that ends makes room for a prompt of `I` tokens, so `D` running sequences bring `R = D · I / O` prompt
+    tokens per iteration; they come `p = min(max(I, R), budget)` at a time, in a share `f = R / p` of iterations:
 
-    `TPOT = (1 − f) · t(D, 0) + f · t(D, p)`, `prefill = ceil(I / budget) · t(D, p)`.
+    `TPOT = (1 − f) · t(D, 0) + f · t(D, p)`, `prefill = ceil(I / p) · t(D, p)`.
 
-    Where `f` reaches 1 prefill is the bottleneck and requests wait for it. Little's law ties the rest:
+    Where `f` reaches 1 prefill is the bottleneck and requests wait for it. Engines that run prompts in iterations of
+    their own add `t(0, p)` to the step instead. Little's law ties the rest:
     `running = X · (prefill + queue + (O − 1) · TPOT)`.
     """
     running = minimum(load.concurrency, minimum(load.max_num_seqs, maximum(load.capacity, 1.0)))
-    context = load.input_tokens + load.cached_tokens
-    chunk = minimum(load.input_tokens, maximum(load.budget_tokens - running, 1.0))
-    chunks = ceil(load.input_tokens / chunk)
     gaps = maximum(load.output_tokens - 1.0, 0.0)
-
-    def decode_load(sequences: Num) -> StepLoad:
-        return StepLoad(
-            sequences=sequences,
-            context_start=context,
-            context_end=context + load.output_tokens,
-            source_tokens=load.source_tokens,
-        )
-
-    def mixed_load(sequences: Num) -> StepLoad:
-        return StepLoad(
-            sequences=sequences,
-            context_start=context,
-            context_end=context + load.output_tokens,
-            prefill_tokens=chunk,
-            prefill_prior=load.cached_tokens + (load.input_tokens - chunk) / 2.0,
-            prefill_sequences=1.0 / chunks,
-            source_tokens=load.source_tokens,
-        )
-
-    others = running - 1.0 / (1.0 + gaps)
-    decode_step = step_s(work, decode_load(running), machine)
-    mixed_step = step_s(work, mixed_load(maximum(running - 1.0, 0.0)), machine)
-    encode = encoder_s(work, load.source_tokens, machine)
-    prefill = chunks * mixed_step + encode
-    demand = running * chunks / maximum(load.output_tokens, 1.0)
-    share = minimum(demand, 1.0)
-    tpot = (1.0 - share) * decode_step + share * mixed_step
-    saturated_wait = maximum(running * prefill - (prefill + gaps * tpot), 0.0)
-    residual = (share * mixed_step + (1.0 - share) * decode_step) / 2.0 * minimum(others, 1.0)
-    queue = saturated_wait + residual + _prefill_wait(share, prefill, running)
-    engine = machine.efficiency.request_s
+    budget = maximum(load.budget_tokens - running, 1.0)
+    arriving = running * load.input_tokens / maximum(load.output_tokens, 1.0)
+    chunk = minimum(maximum(load.input_tokens, arriving), budget)
+    chunks = ceil(load.input_tokens / chunk)
+    share = minimum(arriving / chunk, 1.0)
+    decode = _decode_load(load, running)
+    mixed = _mixed_load(load, maximum(running - 1.0, 0.0) if load.mixes_prefill else 0.0, chunk=chunk, chunks=chunks)
+    decode_step = step_s(work, decode, machine)
+    mixed_step = step_s(work, mixed, machine)
+    prefill = chunks * mixed_step + encoder_s(work, load.source_tokens, machine)
+    if load.mixes_prefill:
+        stall, added = mixed_step, maximum(mixed_step - decode_step, 0.0)
+    else:
+        stall, added = mixed_step + decode_step, mixed_step
+    tpot = (1.0 - share) * decode_step + share * stall
+    added = load.input_tokens / chunk * added
+    group = minimum(running, maximum(budget / load.input_tokens, 1.0))
+    if load.benchmark_requests is not None:
+        together = added * (running - 1.0) / 2.0 * minimum(running / load.benchmark_requests, 1.0)
+    elif load.mixes_prefill:
+        together = added * (group - 1.0) * _LOCKSTEP
+    else:
+        together = added * (running + group - 2.0) / 2.0
+        tpot = decode_step + added * (running - group) / 2.0 / maximum(gaps, 1.0)
+    occupied = load.input_tokens / chunk * stall
+    saturated = maximum(running * occupied - (prefill + gaps * tpot), 0.0) if load.mixes_prefill else 0.0
+    residual = tpot / 2.0 * minimum(running - 1.0, 1.0)
+    queue = maximum(saturated, residual + together)
+    engine = machine.efficiency.request_s + _streamed(load, machine) * tpot
     ttft = prefill + queue + engine
     service = ttft + gaps * tpot
     waiting = service * maximum(load.concurrency / running - 1.0, 0.0)
@@ -139,15 +145,36 @@ def steady_state(work: StepWork, load: Load, machine: Machine) -> SteadyState:
         tpot_s=tpot,
         e2e_s=service + waiting,
         requests_per_s=running / service,
-        decode_load=decode_load(running),
-        mixed_load=mixed_load(maximum(running - 1.0, 0.0)),
+        decode_load=decode,
+        mixed_load=mixed,
     )
 
 
-def _prefill_wait(share: Num, prefill: Num, running: Num) -> Num:
-    """Mean wait for prompts ahead: an M/D/1 queue of load `share`, never longer than all others' prefills [s].
+def _streamed(load: Load, machine: Machine) -> Num:
+    """Tokens that pass before a request is taken up and its first chunk sent, on servers set up for a benchmark."""
+    if load.benchmark_requests is None:
+        return 0.0
+    eff = machine.efficiency
+    return select(load.concurrency >= _BUSY, eff.stream_tokens_busy, eff.stream_tokens)
 
-    `prefill · share / (2 (1 − share))`, capped at `(running − 1) / 2` prefills.
-    """
-    free = maximum(1.0 - share, 1e-6)
-    return prefill * minimum(share / (2.0 * free), maximum(running - 1.0, 0.0) / 2.0)
+
+def _decode_load(load: Load, sequences: Num) -> StepLoad:
+    context = load.input_tokens + load.cached_tokens
+    return StepLoad(
+        sequences=sequences,
+        context_start=context,
+        context_end=context + load.output_tokens,
+        source_tokens=load.source_tokens,
+    )
+
+
+def _mixed_load(load: Load, sequences: Num, *, chunk: Num, chunks: Num) -> StepLoad:
+    """An iteration with `chunk` prompt tokens: part of one prompt, or several prompts."""
+    decode = _decode_load(load, sequences)
+    own = minimum(chunk, load.input_tokens)
+    return replace(
+        decode,
+        prefill_tokens=chunk,
+        prefill_prior=load.cached_tokens + (load.input_tokens - own) / 2.0,
+        prefill_sequences=maximum(chunk / load.input_tokens, 1.0 / chunks),
+    )

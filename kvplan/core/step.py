@@ -106,15 +106,18 @@ def step_terms(work: StepWork, load: StepLoad, machine: Machine) -> Iterator[Ter
             yield _term(
                 "attention_prefill",
                 count,
-                prefill_attention_cost(attention, tokens=prefill, prior=prior, machine=machine),
+                prefill_attention_cost(
+                    attention, tokens=prefill, prompts=load.prefill_sequences, prior=prior, machine=machine
+                ),
             )
     for count, recurrent in work.recurrent:
-        cost = recurrent_cost(recurrent, sequences=sequences + load.prefill_sequences, tokens=tokens, machine=machine)
+        cost = recurrent_cost(
+            recurrent, sequences=sequences, prefill=prefill, prompts=load.prefill_sequences, machine=machine
+        )
         yield _term("recurrence", count, cost)
     yield from _elementwise(work, tokens, machine)
     yield from _messages(work, tokens, machine)
-    layer_s = work.layers * eff.layer_s + work.moe_layers * eff.moe_layer_s
-    yield _fixed("layer_overhead", layer_s)
+    yield _fixed("layer_overhead", work.layers * eff.layer_s)
     yield _fixed("host", eff.step_s + eff.sequence_s * load.sequences + eff.prefill_token_s * prefill)
 
 

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
 from kvplan.core.cache import kv_shards, state_bytes
-from kvplan.core.dtypes import kv_bits
+from kvplan.core.dtypes import Format, kv_bits
 from kvplan.core.layout import Layout
 from kvplan.core.model import (
     Attention,
@@ -31,6 +31,7 @@ from kvplan.core.model import (
 from kvplan.core.parameters import tensor_bytes, tensor_format
 
 _ACTIVATION_BYTES = 2
+_QUERY_TILE = 16
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,15 +41,17 @@ class GemmWork:
     Attributes:
         op: Name in the breakdown.
         elements: Weight elements of one [element].
+        inputs: Length of its dot products on this GPU [element].
         weight_bytes: Bytes of its weights [byte].
         activation_bytes: Bytes of inputs and outputs per token [byte].
-        compute: Compute format.
+        compute: Compute format (`mxfp4` as well: which units multiply it depends on the card).
         dequantised: True for weight-only formats.
         sampled: True where only sampled tokens pass (the head).
     """
 
     op: str
     elements: int
+    inputs: int
     weight_bytes: int
     activation_bytes: int
     compute: str
@@ -66,7 +69,8 @@ class ExpertWork:
         ranks: Ranks that the experts are divided over (1 where each rank holds a shard of every expert).
         elements: Weight elements of one expert's part here [element].
         weight_bytes: Bytes of one expert's part here [byte].
-        activation_bytes: Bytes in and out per token and expert [byte].
+        activation_bytes: Bytes that a chosen expert reads and writes per token [byte].
+        hidden_bytes: One token's residual stream [byte].
         compute, dequantised: As for `GemmWork`.
     """
 
@@ -76,6 +80,7 @@ class ExpertWork:
     elements: int
     weight_bytes: int
     activation_bytes: int
+    hidden_bytes: int
     compute: str
     dequantised: bool
 
@@ -88,6 +93,8 @@ class AttentionWork:
         cache_bytes: Bytes read per visible cached token and sequence [byte].
         decode_flops: FLOPs per query token and visible token in decode [FLOP].
         prefill_flops: The same in prefill (MLA expands its latent there) [FLOP].
+        heads: Query heads here.
+        tiles: Query tiles of one decoding sequence: its heads in tiles of 16, one per key–value head at least.
         window: Most tokens that a query sees, or None.
         chunked: True where the window is a fixed chunk, of which half is visible on average.
         top_k: Most tokens that sparse attention visits, or None.
@@ -100,6 +107,8 @@ class AttentionWork:
     cache_bytes: float
     decode_flops: float
     prefill_flops: float
+    heads: float
+    tiles: float
     window: int | None = None
     chunked: bool = False
     top_k: int | None = None
@@ -203,7 +212,7 @@ def _compile(
         tp=layout.tp,
         pp=layout.pp,
         dp=layout.dp,
-        ep=layout.ep if layout.ep is not None else 1,
+        ep=layout.expert_ranks or 1,
     )
 
 
@@ -251,28 +260,37 @@ def _gemm(op: str, tensors: list[Tensor], model: Model, layout: Layout, *, sampl
     return GemmWork(
         op=op,
         elements=elements,
+        inputs=inputs,
         weight_bytes=weight_bytes,
         activation_bytes=(inputs + outputs) * _ACTIVATION_BYTES,
-        compute=fmt.compute or model.dtype,
+        compute=_compute(fmt, model),
         dequantised=fmt.compute is None,
         sampled=sampled,
     )
 
 
+def _compute(fmt: Format, model: Model) -> str:
+    """Format of the multiplication; expanded weights are multiplied in the model's own."""
+    return "mxfp4" if fmt.id == "mxfp4" else fmt.compute or model.dtype
+
+
 def _expert_work(feed_forward: MixtureOfExperts, model: Model, layout: Layout) -> ExpertWork:
     routed = [t for t in feed_forward.tensors if t.tensor_class is TensorClass.EXPERTS]
     fmt = tensor_format(routed[0], model.dtype)
-    ranks = layout.ep if layout.ep is not None else 1
-    shard = 1 if layout.ep is not None else layout.tp
+    ranks = layout.expert_ranks or 1
+    shard = layout.tp if layout.expert_ranks is None else 1
     number = max(1, feed_forward.num_experts)
+    elements = sum(t.elements for t in routed) // number // shard
+    width = elements // model.hidden_size
     return ExpertWork(
         num_experts=number // ranks,
         top_k=feed_forward.top_k,
         ranks=ranks,
-        elements=sum(t.elements for t in routed) // number // shard,
+        elements=elements,
         weight_bytes=sum(tensor_bytes(t, model.dtype) for t in routed) // number // shard,
-        activation_bytes=sum(sum(t.shape) for t in routed) * _ACTIVATION_BYTES // shard,
-        compute=fmt.compute or model.dtype,
+        activation_bytes=(2 * model.hidden_size + width) * _ACTIVATION_BYTES,
+        hidden_bytes=model.hidden_size * _ACTIVATION_BYTES,
+        compute=_compute(fmt, model),
         dequantised=fmt.compute is None,
     )
 
@@ -290,13 +308,18 @@ def _attention_work(mixer: Mixer, layout: Layout, *, kv_dtype: str) -> Attention
     element_bytes = kv_bits(kv_dtype) / 8
     match mixer:
         case Attention():
-            flops = 2.0 * mixer.num_attention_heads * (mixer.head_dim + mixer.v_head_dim) / layout.tp
-            width = mixer.num_key_value_heads * (mixer.head_dim + mixer.v_head_dim) / kv_shards(mixer, layout.tp)
+            heads = mixer.num_attention_heads / layout.tp
+            flops = 2.0 * heads * (mixer.head_dim + mixer.v_head_dim)
+            kv_heads = mixer.num_key_value_heads / kv_shards(mixer, layout.tp)
+            tiles = max(heads / _QUERY_TILE, kv_heads)
+            width = kv_heads * (mixer.head_dim + mixer.v_head_dim)
             top_k, index_bytes, index_flops = _index_work(mixer.indexer)
             return AttentionWork(
                 cache_bytes=width * element_bytes,
                 decode_flops=flops,
                 prefill_flops=flops,
+                heads=heads,
+                tiles=tiles,
                 window=mixer.window if mixer.window is not None else mixer.chunk,
                 chunked=mixer.window is None and mixer.chunk is not None,
                 top_k=top_k,
@@ -311,6 +334,8 @@ def _attention_work(mixer: Mixer, layout: Layout, *, kv_dtype: str) -> Attention
                 cache_bytes=latent * element_bytes,
                 decode_flops=2.0 * heads * (latent + mixer.kv_lora_rank),
                 prefill_flops=2.0 * heads * (mixer.qk_nope_head_dim + mixer.qk_rope_head_dim + mixer.v_head_dim),
+                heads=heads,
+                tiles=max(heads / _QUERY_TILE, 1.0),
                 top_k=top_k,
                 index_bytes=index_bytes,
                 index_flops=index_flops,
@@ -322,6 +347,8 @@ def _attention_work(mixer: Mixer, layout: Layout, *, kv_dtype: str) -> Attention
                 cache_bytes=mixer.head_dim * element_bytes,
                 decode_flops=flops,
                 prefill_flops=flops,
+                heads=mixer.num_attention_heads / layout.tp,
+                tiles=max(mixer.num_attention_heads / layout.tp / _QUERY_TILE, 1.0),
                 window=mixer.window,
                 top_k=top_k,
                 index_bytes=index_bytes / mixer.ratio if mixer.ratio else 0.0,
@@ -331,8 +358,15 @@ def _attention_work(mixer: Mixer, layout: Layout, *, kv_dtype: str) -> Attention
         case CrossAttention():
             flops = 4.0 * mixer.num_attention_heads * mixer.head_dim / layout.tp
             width = 2 * mixer.num_key_value_heads * mixer.head_dim / kv_shards(mixer, layout.tp)
+            heads = mixer.num_attention_heads / layout.tp
+            kv_heads = mixer.num_key_value_heads / kv_shards(mixer, layout.tp)
             return AttentionWork(
-                cache_bytes=width * element_bytes, decode_flops=flops, prefill_flops=flops, cross=True
+                cache_bytes=width * element_bytes,
+                decode_flops=flops,
+                prefill_flops=flops,
+                heads=heads,
+                tiles=max(heads / _QUERY_TILE, kv_heads),
+                cross=True,
             )
         case Recurrent():
             msg = "a recurrence has no attention work"
