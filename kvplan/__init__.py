@@ -18,11 +18,37 @@ from kvplan.errors import (
 )
 
 if TYPE_CHECKING:
-    from kvplan.api import calibrate, compare, estimate, load_engine, load_gpu, load_model, plan, sweep, validate
+    from kvplan.api import (
+        calibrate,
+        compare,
+        estimate,
+        explain_log,
+        load_engine,
+        load_gpu,
+        load_model,
+        needs,
+        plan,
+        sweep,
+        validate,
+    )
 
 __version__ = "0.1.0"
 
-_API = frozenset({"calibrate", "compare", "estimate", "load_engine", "load_gpu", "load_model", "plan", "sweep", "validate"})
+_API = frozenset(
+    {
+        "calibrate",
+        "compare",
+        "estimate",
+        "explain_log",
+        "load_engine",
+        "load_gpu",
+        "load_model",
+        "needs",
+        "plan",
+        "sweep",
+        "validate",
+    }
+)
 
 __all__ = [
     "HubError",
@@ -35,9 +61,11 @@ __all__ = [
     "calibrate",
     "compare",
     "estimate",
+    "explain_log",
     "load_engine",
     "load_gpu",
     "load_model",
+    "needs",
     "plan",
     "sweep",
     "validate",

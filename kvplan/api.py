@@ -27,6 +27,10 @@ from kvplan.specs.registry import Kind
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
+    from kvplan.calibration.explanation import LogExplanation
+    from kvplan.calibration.planner import Planner
+    from kvplan.calibration.validation import Validation
+    from kvplan.core.reverse import Needs
     from kvplan.planning.comparison import Comparison
     from kvplan.planning.fields import GridFields, ScenarioFields
     from kvplan.planning.scenarios import Scenario
@@ -127,7 +131,7 @@ def _is_kept(kind: Kind, part: ModelLike | GpuLike | EngineLike) -> bool:
     return isinstance(part, Model | Gpu | Engine)
 
 
-def estimate(  # noqa: PLR0913 - one argument per knob, the same as the command line
+def estimate(
     model: ModelLike,
     gpu: GpuLike,
     *,
@@ -161,20 +165,28 @@ def estimate(  # noqa: PLR0913 - one argument per knob, the same as the command 
     """Answer one scenario: does it fit, how much fits, how fast it is, and why.
 
     Args:
-        model, gpu, engine: Names, paths, mappings or specs.
+        model: Name, repo id, path, mapping or spec.
+        gpu: Name, path, mapping or spec.
+        engine: Name with an optional version, path, mapping or profile.
         dtype: Weight format to plan with instead of the checkpoint's.
         kv_dtype: Cache format; None is the engine's rule.
-        tp, pp, dp, ep: Tensor, pipeline, data and expert parallelism.
+        tp: Ranks that share each layer.
+        pp: Pipeline stages.
+        dp: Data-parallel ranks of attention.
+        ep: Ranks that routed experts are divided over; None lets them follow tp.
         gpu_count: Checked against `tp × pp × dp` where given.
-        input_tokens, output_tokens: Length of a request [token].
+        input_tokens: Prompt of one request [token].
+        output_tokens: Tokens that one request generates.
         concurrency: Sequences in flight over the whole deployment.
         context: Longest sequence to plan memory for (`max_model_len`) [token]; None is input + output.
         gpu_memory_utilization: The engine's own memory fraction.
-        max_num_seqs, max_num_batched_tokens: Scheduler limits.
+        max_num_seqs: Sequences that the scheduler runs at most.
+        max_num_batched_tokens: Tokens of one iteration at most.
         enforce_eager: No captured graphs.
         gpu_memory_gib: Memory of one GPU to plan with instead of its total [GiB].
         n_gpu_layers: Layers on the GPU (llama.cpp).
-        shared_prefix_tokens, prefix_hit_rate: Prompt tokens that requests share, and how often they are cached.
+        shared_prefix_tokens: Leading prompt tokens that requests share [token].
+        prefix_hit_rate: Share of requests that find them cached, 0 to 1.
         source_tokens: Encoder tokens of an encoder–decoder model.
         network_ms: Network time added to TTFT [ms].
         benchmark_requests: Requests of a closed-loop benchmark that starts with all its concurrency at once.
@@ -225,6 +237,71 @@ def estimate(  # noqa: PLR0913 - one argument per knob, the same as the command 
         network_ms=network_ms,
     )
     return _estimate(found, workload, context=context, allow_context_overflow=allow_context_overflow)
+
+
+def needs(
+    model: ModelLike,
+    gpu: GpuLike,
+    *,
+    engine: EngineLike = "vllm",
+    dtype: str | None = None,
+    kv_dtype: str | None = None,
+    tp: int = 1,
+    pp: int = 1,
+    dp: int = 1,
+    ep: int | None = None,
+    concurrency: int = 1,
+    context: int = 4096,
+    gpu_memory_utilization: float | None = None,
+    max_num_seqs: int | None = None,
+    max_num_batched_tokens: int | None = None,
+    enforce_eager: bool = False,
+    gpu_memory_gib: float | None = None,
+    assume_plain: bool = False,
+) -> Needs:
+    """What `concurrency` sequences of `context` tokens need: which memory fraction, how many GPUs, which context.
+
+    Args as in `estimate`. The fraction, the tensor-parallel size and the context are each found with the others left
+    as they are.
+
+    Raises:
+        UsageError: Values that make no sense together.
+        SpecError: A file that is broken or not understood.
+    """
+    from kvplan.core.ledger import Question  # noqa: PLC0415 - loaded on use
+    from kvplan.core.reverse import needs as answer  # noqa: PLC0415 - loaded on use
+
+    for name, value in (("concurrency", concurrency), ("context", context)):
+        if value < 1:
+            msg = f"{name}: must be at least 1, not {value}"
+            raise UsageError(msg)
+    found = deployment(
+        model,
+        gpu,
+        engine=engine,
+        dtype=dtype,
+        kv_dtype=kv_dtype,
+        layout=Layout(tp=tp, pp=pp, dp=dp, ep=ep),
+        settings=Settings(
+            gpu_memory_utilization=gpu_memory_utilization,
+            max_num_seqs=max_num_seqs,
+            max_num_batched_tokens=max_num_batched_tokens,
+            enforce_eager=enforce_eager,
+            gpu_memory_bytes=None if gpu_memory_gib is None else round(gpu_memory_gib * GIB),
+        ),
+        assume_plain=assume_plain,
+    )
+    question = Question(
+        model=found.model,
+        gpu=found.gpu,
+        engine=found.engine,
+        layout=found.layout,
+        settings=found.settings,
+        kv_dtype=found.kv_dtype,
+        context=context,
+        concurrency=concurrency,
+    )
+    return answer(question, dtype=found.dtype)
 
 
 def deployment_of(fields: Mapping[str, Any]) -> Deployment:
@@ -345,3 +422,50 @@ def scenario_text(fields: Mapping[str, Any]) -> str:
     from kvplan.specs.scenario_file import scenario_yaml  # noqa: PLC0415 - loaded on use
 
     return scenario_yaml(fields)
+
+
+def validate(
+    source: str | Path | Iterable[Mapping[str, object]],
+    *,
+    group_by: Sequence[str] = ("model", "gpu", "engine"),
+    defaults: Mapping[str, Any] | None = None,
+) -> Validation:
+    """Predict every record of a measurement file and say how far off each prediction is.
+
+    Args:
+        source: CSV, JSONL or JSON file, or rows in memory; docs/validation.md lists the columns and the benchmark files
+            that are read as well.
+        group_by: Columns whose groups get tables of their own.
+        defaults: Values for cells that the file leaves empty (`{"gpu": "h100"}`).
+
+    Raises:
+        SpecError: The file is broken: all its errors in one run.
+    """
+    from kvplan.calibration.validate import validate as run  # noqa: PLC0415 - loaded on use
+
+    return run(source, planner=_planner(), group_by=list(group_by), defaults=dict(defaults or {}))
+
+
+def explain_log(source: str | Path, **options: Any) -> LogExplanation:  # noqa: ANN401 - as `estimate` takes them
+    """Read an engine's start-up log, predict each of its figures and say where and why they differ.
+
+    Args:
+        source: The log, or `-` for standard input.
+        **options: Facts that the log leaves out or that win over it, under the names of `estimate`.
+
+    Raises:
+        SpecError: The file can't be read, or holds nothing that is known.
+    """
+    from kvplan.calibration.explain_log import explain_log as run  # noqa: PLC0415 - loaded on use
+
+    def known_model(name: str) -> str | None:
+        path = registry.find("model", name)
+        return None if path is None else path.stem
+
+    return run(source, planner=_planner(), known_model=known_model, options=options)
+
+
+def _planner() -> Planner:
+    from kvplan.calibration.planner import Planner  # noqa: PLC0415 - loaded on use
+
+    return Planner(load_model=load_model, load_gpu=load_gpu, load_engine=load_engine, estimate=estimate)

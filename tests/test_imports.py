@@ -40,8 +40,6 @@ RESULT_TYPES = {
     "planning.comparison",
     "planning.sweep_result",
 }
-#: Commands that call below the API until it has their function; an entry leaves when it does.
-NOT_YET_THROUGH_THE_API = {"cli/explain_log.py": {"calibration"}, "cli/validate.py": {"calibration"}}
 
 
 def modules():
@@ -79,7 +77,6 @@ def inner_targets(name):
 @pytest.mark.parametrize("path", modules(), ids=lambda path: str(path.relative_to(PACKAGE)))
 def test_imports_follow_the_arrows(path):
     allowed = ARROWS[part_of(path)] | {"errors"}
-    allowed |= NOT_YET_THROUGH_THE_API.get(path.relative_to(PACKAGE).as_posix(), set())
     allowed |= RESULT_TYPES if part_of(path) == "report" else set()
     for name in imports(path):
         if not name.startswith("kvplan."):

@@ -96,17 +96,10 @@ def explain_log(
     Reads logs of vLLM (0.2 and later), SGLang, TensorRT-LLM and llama.cpp. Options win over the log.
     """  # noqa: D301 - click reads \b as "keep these lines"
     from kvplan import api
-    from kvplan.calibration.explain_log import explain_log as explain
-    from kvplan.calibration.planner import Planner
     from kvplan.cli.output import destination
     from kvplan.report.log_report import LogReport
-    from kvplan.specs import registry
 
     target = destination(json=json, form=form, output=output)
-
-    def known_model(name: str) -> str | None:
-        path = registry.find("model", name)
-        return None if path is None else path.stem
 
     given = {
         "model": model,
@@ -125,8 +118,5 @@ def explain_log(
         "enforce_eager": enforce_eager or None,
         "gpu_memory_gib": gpu_memory_gib,
     }
-    planner = Planner(
-        load_model=api.load_model, load_gpu=api.load_gpu, load_engine=api.load_engine, estimate=api.estimate
-    )
-    found = explain(file, planner=planner, known_model=known_model, options=given)
+    found = api.explain_log(file, **given)
     target.emit(LogReport(explanation=found))

@@ -20,6 +20,9 @@ COMMANDS = {
     "estimate": LazyCommand(
         module="kvplan.cli.estimate", help="Memory, capacity, latency and throughput of one deployment."
     ),
+    "needs": LazyCommand(
+        module="kvplan.cli.needs", help="What N sequences of L tokens need: memory fraction, GPUs, context."
+    ),
     "compare": LazyCommand(
         module="kvplan.cli.compare", help="Scenarios side by side: what changes against the first, and why."
     ),

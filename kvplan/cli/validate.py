@@ -102,8 +102,6 @@ def validate(
     Exit code 3 says that no row could be predicted.
     """  # noqa: D301 - click reads \b as "keep these lines"
     from kvplan import api
-    from kvplan.calibration.planner import Planner
-    from kvplan.calibration.validate import validate as run
     from kvplan.cli.output import destination
     from kvplan.report.validation import ValidationReport
 
@@ -121,11 +119,8 @@ def validate(
         "ep": ep,
         "concurrency": concurrency,
     }
-    planner = Planner(
-        load_model=api.load_model, load_gpu=api.load_gpu, load_engine=api.load_engine, estimate=api.estimate
-    )
     fields = [name.strip() for name in group_by.split(",") if name.strip()]
-    found = run(file, planner=planner, group_by=fields, defaults=defaults)
+    found = api.validate(file, group_by=fields, defaults=defaults)
     if plot is not None:
         from kvplan.report.validation_plot import plot_validation
 

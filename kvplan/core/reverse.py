@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import ClassVar
 
+from kvplan.core.dataclass import dataclass
 from kvplan.core.ledger import Account, Question, account
+from kvplan.core.results import Dumpable
 from kvplan.errors import UsageError
 
 _PERCENT = 100
@@ -71,3 +74,65 @@ def longest_useful(question: Question) -> int | None:
         return question.model.max_context
     found = account(question)
     return None if any(one.grows for one in found.layers) else question.context
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Needs(Dumpable):
+    """What the asked sequences need, against what the engine would reserve on one GPU.
+
+    Attributes:
+        model, gpu, engine, dtype, kv_dtype, tp, pp, dp, concurrency, context: The question.
+        fits: True where the asked sequences run at once as the deployment stands.
+        needed_bytes: Weights, activations, runtime, graphs and the caches of the asked sequences [byte].
+        reserved_bytes: What the engine budgets with, all of it taken when it starts [byte].
+        gpu_memory_utilization: Smallest fraction that holds them, in whole percent, or None.
+        tp_needed: Smallest tensor-parallel size that holds them, or None.
+        gpu_count_needed: `tp_needed × pp × dp`, or None.
+        max_model_len: Longest context at which the asked sequences still run at once [token].
+    """
+
+    schema: ClassVar[str | None] = "kvplan.needs/1"
+    model: str
+    gpu: str
+    engine: str
+    dtype: str
+    kv_dtype: str
+    tp: int
+    pp: int
+    dp: int
+    concurrency: int
+    context: int
+    fits: bool
+    needed_bytes: int
+    reserved_bytes: int
+    gpu_memory_utilization: float | None
+    tp_needed: int | None
+    gpu_count_needed: int | None
+    max_model_len: int
+
+
+def needs(question: Question, *, dtype: str) -> Needs:
+    """Answer the reverse questions of one deployment."""
+    found = account(question)
+    layout = question.layout
+    tp = gpus_for(question)
+    caches = found.pool.sequence_bytes(question.context) * question.per_replica
+    return Needs(
+        model=question.model.id,
+        gpu=question.gpu.id,
+        engine=question.engine.name,
+        dtype=dtype,
+        kv_dtype=question.kv_dtype,
+        tp=layout.tp,
+        pp=layout.pp,
+        dp=layout.dp,
+        concurrency=question.concurrency,
+        context=question.context,
+        fits=holds(found, question),
+        needed_bytes=found.fixed_bytes + found.graph_outside.bytes + caches,
+        reserved_bytes=found.usable_bytes + found.graph_outside.bytes,
+        gpu_memory_utilization=utilization_for(question),
+        tp_needed=tp,
+        gpu_count_needed=None if tp is None else tp * layout.pp * layout.dp,
+        max_model_len=max_model_len_for(question),
+    )

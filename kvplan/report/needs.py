@@ -1,0 +1,59 @@
+"""The reverse questions, answered for people."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from kvplan.core.reverse import Needs
+from kvplan.report.blocks import Block, Line, Table, flat, plain_data
+from kvplan.report.text import gib, whole
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NeedsReport:
+    """What the asked sequences need against what the engine reserves."""
+
+    needs: Needs
+
+    def data(self) -> dict[str, Any]:
+        """The `kvplan.needs/1` document."""
+        return self.needs.model_dump()
+
+    def records(self) -> Sequence[Mapping[str, Any]]:
+        """The answer as one row."""
+        return (flat(plain_data(self.needs)),)
+
+    def blocks(self) -> Sequence[Block]:
+        """The verdict, then each reverse answer with the others left as they are."""
+        found = self.needs
+        what = f"{whole(found.concurrency)} sequences of {whole(found.context)} tokens"
+        verdict = f"FITS: {what} run at once." if found.fits else f"DOES NOT FIT: {what} do not run at once."
+        fraction, tp = found.gpu_memory_utilization, found.tp_needed
+        rows = (
+            ("needed on one GPU", gib(found.needed_bytes), "weights, activations, runtime, graphs and these caches"),
+            ("reserved on one GPU", gib(found.reserved_bytes), "what the engine takes when it starts"),
+            (
+                "memory fraction",
+                "none holds them" if fraction is None else f"{fraction:.2f}",
+                "smallest that holds them",
+            ),
+            ("tensor parallel", "none holds them" if tp is None else f"tp={tp}", _gpus(found)),
+            ("context", f"{whole(found.max_model_len)} tokens", "longest at which all of them still run at once"),
+        )
+        return [
+            Line(
+                text=f"{found.model} on {found.gpu} with {found.engine}, tp={found.tp} pp={found.pp} dp={found.dp}",
+                tone="title",
+            ),
+            Line(text=f"weights {found.dtype}, KV cache {found.kv_dtype}", tone="quiet"),
+            Line(text=verdict, tone="good" if found.fits else "bad"),
+            Table(title="Each answer leaves the others as they are", columns=("", "", ""), rows=rows, open_end=True),
+        ]
+
+
+def _gpus(found: Needs) -> str:
+    if found.gpu_count_needed is None:
+        return "no size up to 32 ranks that the model can be cut into"
+    return f"smallest size that holds them: {whole(found.gpu_count_needed)} GPUs in all"
