@@ -37,7 +37,7 @@ KNOWN = dict.fromkeys(
         ("deepseek-ai/DeepSeek-V4-Pro", "kv_elements_per_token"),
         ("sgl-project/DeepSeek-V4-Flash-FP8", "kv_elements_per_token"),
     ],
-    "the row counts raw window entries only; kvplan adds the compressed entries that it gives as layers without window",
+    "the row's total is not the sum of its own parts: raw entries of all layers (43 or 61 times 512) and compressed ones",
 )
 
 
