@@ -5,8 +5,9 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any, Final
+
+from kvplan.core.dataclass import dataclass
 
 MAX_TEXT: Final = 512
 MAX_COUNT: Final = 10**12

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import ClassVar
 
+from kvplan.core.dataclass import dataclass
 from kvplan.core.results import Dumpable, Scenario
 
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from typing import Final, Literal
+
+from kvplan.core.dataclass import dataclass
 
 Unit = Literal["GiB", "tokens", "x", "blocks", "text", "count", "fraction", "tokens/block"]
 Keep = Literal["first", "last", "max", "min", "sum"]

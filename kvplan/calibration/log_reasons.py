@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from typing import Final
 
 from kvplan.calibration.logs import LogFigure, StartupLog
 from kvplan.calibration.record import leading_version
+from kvplan.core.dataclass import dataclass
 from kvplan.core.results import Estimate
 
 CLOSE: Final = 0.02

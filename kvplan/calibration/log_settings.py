@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import PurePosixPath
 from typing import Any, Final
 
 from kvplan.calibration.logs import StartupLog
 from kvplan.calibration.record import leading_version
+from kvplan.core.dataclass import dataclass
 
 _INTEGERS: Final = ("tp", "pp", "dp", "ep", "max_num_seqs", "max_num_batched_tokens", "max_model_len")
 _LARGEST: Final = 10**12

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import Final
 
@@ -24,6 +24,7 @@ from kvplan.calibration.log_patterns import (
     Unit,
 )
 from kvplan.calibration.sources import read_source
+from kvplan.core.dataclass import dataclass
 from kvplan.core.units import KIB
 from kvplan.errors import SpecError
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import Any, Final
 
+from kvplan.core.dataclass import dataclass
 from kvplan.core.units import GIB
 
 PROMPTS_PER_CONCURRENCY: Final = 10

@@ -7,7 +7,6 @@ kvplan doesn't know are ignored.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
@@ -16,6 +15,7 @@ from kvplan.calibration.columns import MEASURED, SCENARIO, cell_text, read_cells
 from kvplan.calibration.record import Record
 from kvplan.calibration.requests import gather, is_request
 from kvplan.calibration.sources import Problems, Source, csv_rows, is_json, json_objects, read_source
+from kvplan.core.dataclass import dataclass
 
 __all__ = ["Record", "Records", "read_records", "records_from_rows"]
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from statistics import fmean
 from typing import Any, Final
 
 from kvplan.calibration.columns import cell_text
 from kvplan.calibration.sources import Problems
+from kvplan.core.dataclass import dataclass
 from kvplan.core.units import MS_PER_S
 
 FIELDS: Final = (

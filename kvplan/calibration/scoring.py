@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from statistics import fmean, median
 
+from kvplan.core.dataclass import dataclass
 from kvplan.core.results import Dumpable
 
 P90 = 0.9

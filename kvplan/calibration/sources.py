@@ -7,10 +7,11 @@ import io
 import json
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import Any, Final
 
+from kvplan.core.dataclass import dataclass
 from kvplan.errors import SpecError, UsageError
 
 MAX_BYTES: Final = 64 * 2**20

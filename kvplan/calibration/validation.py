@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from statistics import fmean
 from typing import ClassVar, Literal
 
 from kvplan.calibration.columns import QUANTITIES
 from kvplan.calibration.scoring import Score, score
+from kvplan.core.dataclass import dataclass
 from kvplan.core.results import Dumpable
 
 Status = Literal["ok", "error"]

@@ -6,8 +6,7 @@ works on plain numbers and on arrays alike.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from kvplan.core.dataclass import dataclass
 from kvplan.core.numeric import Num, ceil, minimum
 from kvplan.core.units import ceil_div
 

@@ -7,10 +7,11 @@ split the layers.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import assert_never
 
 from kvplan.core.cache import elements_per_token, kv_shards
+from kvplan.core.dataclass import dataclass
 from kvplan.core.dtypes import kv_bits
 from kvplan.core.layout import Layout
 from kvplan.core.model import (

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Final
 
+from kvplan.core.dataclass import dataclass
 from kvplan.errors import UnknownNameError
 
 

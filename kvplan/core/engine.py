@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 
+from kvplan.core.dataclass import dataclass
 from kvplan.core.efficiency import Efficiency
 from kvplan.core.hardware import Gpu
 from kvplan.core.memory_rules import MemoryRules, StateMode

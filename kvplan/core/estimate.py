@@ -6,9 +6,8 @@ once and asked many times.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from kvplan.core import cache, parameters
+from kvplan.core.dataclass import dataclass
 from kvplan.core.dtypes import kv_format
 from kvplan.core.efficiency import IDEAL
 from kvplan.core.engine import Engine, Settings

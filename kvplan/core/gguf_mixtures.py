@@ -7,10 +7,10 @@ for Llama-3.1-8B (`tools/quantize/README.md`) within 0.01 %.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
+from kvplan.core.dataclass import dataclass
 from kvplan.core.dtypes import FORMATS, Format
 from kvplan.core.model import Attention, LayerGroup, MixtureOfExperts, Model, Tensor, TensorClass
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from kvplan.core.blocks import Pool
 from kvplan.core.cached_layers import CachedLayer, cached_layers
+from kvplan.core.dataclass import dataclass
 from kvplan.core.engine import Engine, Settings
 from kvplan.core.hardware import Gpu
 from kvplan.core.layout import Layout

@@ -6,10 +6,9 @@ module says what fits, what ran out and what to change.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from kvplan.core.blocks import Pool, PoolPart
 from kvplan.core.cached_layers import logical_state_bytes, logical_token_bytes
+from kvplan.core.dataclass import dataclass
 from kvplan.core.dtypes import kv_format
 from kvplan.core.engine import Engine, Settings
 from kvplan.core.hardware import Gpu

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from math import ceil
 
 from kvplan.core.blocks import BlockGroup, Pool, PoolPart
 from kvplan.core.cached_layers import CachedLayer
+from kvplan.core.dataclass import dataclass
 from kvplan.core.memory_rules import MemoryRules, Paging, StateMode
 from kvplan.core.units import ceil_div, round_up
 

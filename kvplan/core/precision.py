@@ -5,10 +5,11 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Final
 
 from kvplan.core import gguf_mixtures
+from kvplan.core.dataclass import dataclass
 from kvplan.core.dtypes import FORMATS, Format, format_by_id
 from kvplan.core.model import Layer, Model, Tensor, TensorClass, group_layers
 from kvplan.core.parameters import model_tensors, tensor_bytes, tensor_format

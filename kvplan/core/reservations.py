@@ -5,8 +5,7 @@ Constants are those of `MemoryRules`, fitted on start-up logs; what each rests o
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from kvplan.core.dataclass import dataclass
 from kvplan.core.dtypes import format_by_id
 from kvplan.core.engine import Settings
 from kvplan.core.hardware import Gpu

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from kvplan.core.dataclass import dataclass
 from kvplan.core.efficiency import Efficiency
 from kvplan.core.hardware import Gpu
 from kvplan.core.numeric import Num, maximum, minimum, select

@@ -6,13 +6,13 @@ Definitions (docs/nomenclature.md): TTFT is queue + prefill + engine + network; 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
+from kvplan.core.dataclass import dataclass
 from kvplan.core.numeric import Num, ceil, maximum, minimum, select
 from kvplan.core.roofline import Machine
 from kvplan.core.step import StepLoad, encoder_s, step_s
 from kvplan.core.work import StepWork
-
 
 #: Part of a group of prompts that arrive together which a request waits for, where lengths are equal: all of the others
 #: if they stay in step for good.

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 from kvplan.core.collectives import allreduce_s, alltoall_s, link_for
+from kvplan.core.dataclass import dataclass
 from kvplan.core.numeric import Num, maximum, smooth_maximum
 from kvplan.core.results import OpTime
 from kvplan.core.roofline import (

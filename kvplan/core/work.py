@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from kvplan.core.cache import kv_shards, state_bytes
+from kvplan.core.dataclass import dataclass
 from kvplan.core.dtypes import Format, kv_bits
 from kvplan.core.layout import Layout
 from kvplan.core.model import (
@@ -21,8 +22,8 @@ from kvplan.core.model import (
     LatentAttention,
     Layer,
     LayerGroup,
-    MixtureOfExperts,
     Mixer,
+    MixtureOfExperts,
     Model,
     Recurrent,
     Tensor,

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from difflib import get_close_matches
 from typing import Any, Final
 
+from kvplan.core.dataclass import dataclass
 from kvplan.errors import UnknownNameError, UsageError
 
 #: Fields of a scenario, the keywords of `kvplan.estimate`, with the kind of value that each takes.

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from itertools import product
 from typing import Any, ClassVar, Final
 
 import numpy as np
 import numpy.typing as npt
 
+from kvplan.core.dataclass import dataclass
 from kvplan.core.results import Dumpable
 from kvplan.errors import UsageError
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import fields, is_dataclass
 from enum import Enum
 from typing import Any, Literal, Protocol
+
+from kvplan.core.dataclass import dataclass
 
 Tone = Literal["plain", "title", "good", "bad", "warning", "quiet"]
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Final
 
+from kvplan.core.dataclass import dataclass
 from kvplan.planning.comparison import Cause, Compared, Comparison, Term
 from kvplan.report.blocks import Block, Bullets, Line, Table, plain_data
 from kvplan.report.text import duration, gib, significant, size, whole

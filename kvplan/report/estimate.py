@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Final
 
+from kvplan.core.dataclass import dataclass
 from kvplan.core.model import Model
 from kvplan.core.results import Estimate, Latency, Memory, Range, Throughput
 from kvplan.core.units import GIB

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
 from kvplan.core.cache import (
     cross_elements_per_source_token,
@@ -12,6 +11,7 @@ from kvplan.core.cache import (
     kv_shards,
     state_bytes,
 )
+from kvplan.core.dataclass import dataclass
 from kvplan.core.dtypes import kv_bits
 from kvplan.core.model import LayerGroup, Model, Recurrent, Tensor
 from kvplan.core.parameters import model_tensors, parameters_total, tensor_bytes, tensor_format, weights_bytes_model

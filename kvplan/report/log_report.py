@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Final
 
 from kvplan.calibration.explanation import ExplainedFigure, LogExplanation
+from kvplan.core.dataclass import dataclass
 from kvplan.report.blocks import Block, Bullets, Line, Table, Tone
 from kvplan.report.text import significant, whole
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
+from kvplan.core.dataclass import dataclass
 from kvplan.core.reverse import Needs
 from kvplan.report.blocks import Block, Line, Table, flat, plain_data
 from kvplan.report.text import gib, whole

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from kvplan.core.cache import elements_per_token, state_elements
+from kvplan.core.dataclass import dataclass
 from kvplan.core.engine import Engine
 from kvplan.core.hardware import Gpu
 from kvplan.core.model import Model

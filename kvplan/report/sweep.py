@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import islice
 from typing import Any, Final
 
+from kvplan.core.dataclass import dataclass
 from kvplan.planning.sweep_result import Sweep
 from kvplan.report.blocks import Block, Bullets, Line, Table
 from kvplan.report.text import duration, gib, significant

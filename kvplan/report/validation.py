@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Final
 
 from kvplan.calibration.scoring import Score
 from kvplan.calibration.validation import GroupScore, Queueing, Validation, ValidationRow
+from kvplan.core.dataclass import dataclass
 from kvplan.report.blocks import Block, Bullets, Line, Table, Tone
 from kvplan.report.text import percent, plural, significant, whole
 

@@ -9,11 +9,12 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields, replace
 from functools import cache
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
+from kvplan.core.dataclass import dataclass
 from kvplan.core.efficiency import Efficiency
 from kvplan.core.engine import Engine, Scheduling
 from kvplan.core.memory_rules import Budget, MemoryRules, Paging, StateMode, Tier

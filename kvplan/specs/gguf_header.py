@@ -9,10 +9,11 @@ import math
 import re
 import struct
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import BinaryIO, Final, NoReturn
 
+from kvplan.core.dataclass import dataclass
 from kvplan.errors import SpecError
 
 MAGIC: Final = b"GGUF"

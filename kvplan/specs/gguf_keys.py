@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Final
 
+from kvplan.core.dataclass import dataclass
 from kvplan.errors import UnsupportedModelError
 from kvplan.specs.huggingface.config import Config
 

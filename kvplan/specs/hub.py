@@ -11,10 +11,11 @@ import json
 import re
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
+from kvplan.core.dataclass import dataclass
 from kvplan.errors import HubError, KvplanError, SpecError, UsageError
 from kvplan.specs import safetensors
 from kvplan.specs.safetensors_header import StoredTensor, check_header, read_file

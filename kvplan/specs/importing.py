@@ -8,10 +8,10 @@ import os
 import re
 import tempfile
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from kvplan.core.dataclass import dataclass
 from kvplan.core.model import Model
 from kvplan.core.parameters import parameters_total, weights_bytes_model
 from kvplan.errors import SpecError, UsageError

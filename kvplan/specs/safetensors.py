@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
+from kvplan.core.dataclass import dataclass
 from kvplan.core.model import Model, TensorClass
 from kvplan.core.parameters import weights_bytes_model
 from kvplan.errors import SpecError

@@ -8,10 +8,10 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from kvplan.core.dataclass import dataclass
 from kvplan.errors import SpecError
 
 #: The largest header that the format's own library accepts.

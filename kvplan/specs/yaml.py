@@ -10,12 +10,12 @@ import math
 import os
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import yaml
 
+from kvplan.core.dataclass import dataclass
 from kvplan.errors import SpecError
 
 if TYPE_CHECKING:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from kvplan.core.dataclass import dataclass
 from kvplan.specs.huggingface.config import Config
 
 #: Spellings of the longest sequence; the first that is there counts, for they may differ (a tokenizer's limit is one).

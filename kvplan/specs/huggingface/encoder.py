@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Final
 
+from kvplan.core.dataclass import dataclass
 from kvplan.core.model import DenseFeedForward, Layer, Tensor, TensorClass, linear, norm, vector
 from kvplan.core.precision import map_tensors
 from kvplan.specs.huggingface import blocks

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from typing import Final
 
+from kvplan.core.dataclass import dataclass
 from kvplan.core.model import Tensor, TensorClass, linear, norm, vector
 from kvplan.specs.huggingface.config import Config
 

@@ -5,9 +5,9 @@ Reference: DeepSeek-V2 (arXiv:2405.04434) section 2.1, DeepSeek-V3.2 for the ind
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Final
 
+from kvplan.core.dataclass import dataclass
 from kvplan.core.model import (
     DenseFeedForward,
     Indexer,

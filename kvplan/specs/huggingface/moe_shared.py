@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from kvplan.core.dataclass import dataclass
 from kvplan.core.model import FeedForward, MixtureOfExperts, TensorClass
 from kvplan.specs.huggingface import blocks
 from kvplan.specs.huggingface.blocks import Dimensions

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
+from kvplan.core.dataclass import dataclass
 from kvplan.core.model import Layer, Tensor
 from kvplan.core.precision import map_tensors
 from kvplan.specs.huggingface.blueprint import Blueprint

@@ -5,9 +5,9 @@ State sizes follow the engines: the recurrent state, and a convolution state of 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Final
 
+from kvplan.core.dataclass import dataclass
 from kvplan.core.dtypes import format_by_id
 from kvplan.core.model import Recurrent, Tensor, TensorClass, linear, norm, vector
 from kvplan.specs.huggingface.config import Config

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Final
 
+from kvplan.core.dataclass import dataclass
 from kvplan.core.model import CrossAttention, DenseFeedForward, Layer, Tensor, TensorClass, norm, vector
 from kvplan.specs.huggingface import blocks
 from kvplan.specs.huggingface.blocks import Dimensions

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from kvplan.core.dataclass import dataclass
 from kvplan.core.model import Tensor
 from kvplan.specs.huggingface.config import Config
 from kvplan.specs.huggingface.parts import Parts, patches

@@ -10,10 +10,11 @@ from __future__ import annotations
 import fnmatch
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import lru_cache
 from typing import Final
 
+from kvplan.core.dataclass import dataclass
 from kvplan.errors import SpecError, UnsupportedModelError
 
 #: Leading components that say only where the decoder sits inside the checkpoint.

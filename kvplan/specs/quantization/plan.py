@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import StrEnum
 
+from kvplan.core.dataclass import dataclass
 from kvplan.core.dtypes import Format
 from kvplan.core.model import Tensor, TensorClass
 from kvplan.specs.quantization.names import NameList
