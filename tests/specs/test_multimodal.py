@@ -328,6 +328,14 @@ def test_bad_fields_are_named(path, value, message):
     assert "\n" not in str(caught.value)
 
 
+def test_configs_nested_in_each_other_are_refused_at_once():
+    config = copy.deepcopy(LLAVA)
+    for _ in range(400):
+        config = {**LLAVA, "text_config": config}
+    with pytest.raises(SpecError, match="nested twice"):
+        from_config(config)
+
+
 def test_unmerged_lora_is_refused():
     with pytest.raises(SpecError, match="use_llm_lora"):
         from_config({**INTERNVL, "use_llm_lora": 128})

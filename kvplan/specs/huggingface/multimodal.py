@@ -308,3 +308,32 @@ def lfm2_vl(config: Config) -> Blueprint:
         projector=projector,
         tied_default=True,
     )
+
+
+def paddleocr_vl(config: Config) -> Blueprint:
+    """PaddleOCR-VL: SigLIP with native resolution before an ERNIE 4.5 decoder."""
+    nested, _ = tower_config(config)
+
+    def projector(_: Config, encoder: Encoder, hidden: int) -> tuple[Tensor, ...]:
+        merged = encoder.width * nested.integer("spatial_merge_size", default=2) ** 2
+        parts = Parts("projector.")
+        parts.norm("pre_norm", encoder.width)
+        parts.linear("linear_1", merged, merged)
+        parts.linear("linear_2", hidden, merged)
+        return parts.done()
+
+    def vision(tower: Config) -> Encoder:
+        tower.with_defaults({"hidden_size": 1152, "intermediate_size": 4304, "num_hidden_layers": 27})
+        tower.with_defaults({"num_attention_heads": 16, "image_size": 384, "patch_size": 14})
+        tower.data = {**tower.data, "vision_use_head": False}
+        tower.ignore("temporal_patch_size", "tokens_per_second")
+        return towers.siglip(tower, "visual.vision_model.")
+
+    return read_pair(
+        config,
+        text_type="paddleocr_vl_text",
+        vision=vision,
+        projector=projector,
+        tied_default=True,
+        either_ties=True,
+    )

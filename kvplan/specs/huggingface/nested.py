@@ -69,6 +69,16 @@ TEXT_DEFAULTS: Final[dict[str, dict[str, Any]]] = {
         "num_key_value_heads": 8,
         "sliding_window": 4096,
     },
+    "paddleocr_vl_text": {
+        "vocab_size": 103_424,
+        "hidden_size": 1024,
+        "intermediate_size": 3072,
+        "num_hidden_layers": 18,
+        "num_attention_heads": 16,
+        "num_key_value_heads": 2,
+        "head_dim": 128,
+        "tie_word_embeddings": True,
+    },
     "qwen2": {
         "vocab_size": 151_936,
         "hidden_size": 4096,
@@ -83,6 +93,7 @@ TEXT_DEFAULTS: Final[dict[str, dict[str, Any]]] = {
 
 #: Nested model types that are another family under a multimodal name.
 TEXT_TYPES: Final[dict[str, str]] = {
+    "paddleocr_vl_text": "ernie4_5",
     "qwen2_vl_text": "qwen2",
     "qwen2_5_vl_text": "qwen2",
     "qwen2_5_omni_text": "qwen2",
@@ -153,8 +164,14 @@ def read_text(
 
     Returns:
         The decoder's blueprint under the checkpoint's names, and the nested config.
+
+    Raises:
+        SpecError: It is missing, nested twice, or a field is invalid.
+        UnsupportedModelError: Its family is not known.
     """
     text = config.nested(*names)
+    if config.path:
+        raise config.error(names[0], "a decoder nested twice is not known to kvplan")
     named = text.string("model_type", default=default_type) or default_type
     model_type = TEXT_TYPES.get(named, named)
     tied: bool | None
@@ -176,7 +193,8 @@ def read_text(
 
 def _tying(config: Config, text: Config, *, tied_default: bool | None, either_ties: bool) -> bool | None:
     """Whether the head is tied: as the outer config says, then the nested one; None leaves it to the family."""
-    inner = text.data.get("tie_word_embeddings")
+    named = text.data.get("model_type")
+    inner = text.data.get("tie_word_embeddings", TEXT_DEFAULTS.get(str(named), {}).get("tie_word_embeddings"))
     outer = config.boolean("tie_word_embeddings", default=False) if config.has("tie_word_embeddings") else None
     if outer is not None:
         return outer or (either_ties and inner is True)

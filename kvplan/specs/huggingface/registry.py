@@ -217,6 +217,8 @@ FAMILIES: Final[dict[str, tuple[str, str]]] = {
     "minimax_m3_vl": ("multimodal_moe", "minimax_m3_vl"),
     "mistral3": ("multimodal", "mistral3"),
     "paligemma": ("multimodal", "paligemma"),
+    "paddleocr_vl": ("multimodal", "paddleocr_vl"),
+    "phi4_multimodal": ("phi_multimodal", "phi4_multimodal"),
     "qwen3_5": ("multimodal_moe", "qwen3_5"),
     "qwen3_5_moe": ("multimodal_moe", "qwen3_5_moe"),
     "qwen3_vl": ("multimodal_moe", "qwen3_vl"),
