@@ -19,7 +19,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 
-#: Pages whose fences are run, README first. The pages that a script writes as a whole are tested by that script.
+#: Pages whose fences are run, README first. docs/cli.md is written by generate_cli.py.
 PAGES = (ROOT / "README.md", *sorted(path for path in (ROOT / "docs").glob("*.md") if path.name != "cli.md"))
 
 _FENCE = re.compile(
@@ -102,13 +102,14 @@ def _run(body: str, folder: Path) -> str:
 
 
 def main() -> None:
-    """Rewrite every page in place and name those that changed."""
+    """Rewrite every page in place, name those that changed, and write docs/cli.md anew."""
     for page in PAGES:
         before = page.read_text(encoding="utf-8")
         after = refreshed(before)
         if after != before:
             page.write_text(after, encoding="utf-8")
             print(f"changed: {page.relative_to(ROOT)}")
+    subprocess.run([sys.executable, str(ROOT / "docs" / "generate_cli.py")], check=True)  # noqa: S603 - our own script
 
 
 if __name__ == "__main__":
