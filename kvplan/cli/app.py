@@ -78,11 +78,10 @@ class Group(TyperGroup):
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         """Find the command; a name that is unknown gets the nearest ones."""
-        name = args[0]
-        if self.get_command(ctx, name) is None and not ctx.resilient_parsing and not name.startswith("-"):
+        name, known = args[0], self.list_commands(ctx)
+        if name not in known and not ctx.resilient_parsing and not name.startswith("-"):
             from difflib import get_close_matches
 
-            known = self.list_commands(ctx)
             near = get_close_matches(name, known)
             ending = f"did you mean {', '.join(near)}?" if near else f"commands: {', '.join(known)}"
             message = f"no command {name!r}; {ending}"
