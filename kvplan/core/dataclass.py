@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from dataclasses import dataclass
 else:
 
-    def dataclass(*, frozen: bool, slots: bool, kw_only: bool = False) -> Callable[[type], type]:
+    def dataclass(*, frozen: bool = False, slots: bool = False, kw_only: bool = False) -> Callable[[type], type]:
         """Make a frozen dataclass with slots, as `dataclasses.dataclass` does with the same arguments.
 
         Fields may have defaults, factories, `repr=False` and `kw_only`; what nobody here asks for (ordering, `InitVar`,
