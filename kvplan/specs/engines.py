@@ -20,7 +20,8 @@ from kvplan.core.engine import Engine, Scheduling
 from kvplan.core.memory_rules import Budget, MemoryRules, Paging, StateMode, Tier
 from kvplan.errors import SpecError, UnknownNameError
 from kvplan.specs import registry
-from kvplan.specs.yaml import YamlDocument, closest, load_yaml
+from kvplan.specs.bundled import load_bundled
+from kvplan.specs.document import YamlDocument, closest
 
 _PHYSICS: Final = "_physics.yaml"
 _DOTTED = re.compile(r"(\d+)\.(\d+)")
@@ -62,6 +63,8 @@ def load_engine(engine: str | os.PathLike[str] | Mapping[str, Any] | Engine, *, 
         return _build(YamlDocument(path="<engine>", data=dict(engine), lines={}), wanted=_wanted(version))
     name = os.fspath(engine)
     if name.endswith((".yaml", ".yml")) or Path(name).is_file():
+        from kvplan.specs.yaml import load_yaml  # noqa: PLC0415 - bundled profiles need no yaml
+
         return _build(load_yaml(name), wanted=_wanted(version))
     if registry.find("engine", name) is None and (match := _NAME.match(name)):
         name, version = match["id"], match["version"]
@@ -75,7 +78,7 @@ def _load_bundled(path: Path, wanted: tuple[int, int] | None) -> Engine:
 
 @cache
 def _bundled(path: Path) -> YamlDocument:
-    return load_yaml(path)
+    return load_bundled(path)
 
 
 def _wanted(version: str | None) -> tuple[int, int] | None:

@@ -16,6 +16,8 @@ from kvplan.core.hardware import Gpu
 from kvplan.core.units import MIB
 from kvplan.errors import SpecError
 from kvplan.specs import registry
+from kvplan.specs.bundled import load_bundled
+from kvplan.specs.document import YamlDocument
 from kvplan.specs.units import parse_quantity
 
 FAMILIES: Final = {
@@ -196,9 +198,7 @@ def _memory(spec: Mapping[str, Any]) -> tuple[int, int, list[str]]:
 
 
 def _load_bundled(path: Path) -> Gpu:
-    from kvplan.specs.yaml import load_yaml  # noqa: PLC0415 - completion lists names without loading yaml
-
-    return gpu_from_spec(load_yaml(path).data)
+    return gpu_from_spec(load_bundled(path).data)
 
 
 def _load_file(path: Path) -> Gpu:
@@ -212,7 +212,7 @@ def _load_file(path: Path) -> Gpu:
 
 def _load_mapping(fields: Mapping[str, Any]) -> Gpu:
     from kvplan.specs.hardware_schema import HardwareSpec  # noqa: PLC0415 - pydantic is slow to import
-    from kvplan.specs.yaml import YamlDocument, validate  # noqa: PLC0415 - as above
+    from kvplan.specs.yaml import validate  # noqa: PLC0415 - as above
 
     document = YamlDocument(path="<gpu>", data=dict(fields), lines={})
     try:

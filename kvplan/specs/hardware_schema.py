@@ -7,9 +7,9 @@ from typing import Annotated, Literal, Self
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StrictBool, model_validator
 from pydantic.functional_validators import BeforeValidator
 
+from kvplan.specs.document import closest
 from kvplan.specs.hardware import FAMILIES, FRAMEWORK_RULES
 from kvplan.specs.units import parse_quantity
-from kvplan.specs.yaml import closest
 
 
 def _quantity(kind: str) -> BeforeValidator:

@@ -12,6 +12,7 @@ from typing import Any, Final
 from kvplan.core.model import Model
 from kvplan.errors import SpecError, UsageError
 from kvplan.specs import registry
+from kvplan.specs.bundled import load_bundled
 from kvplan.specs.huggingface import canonical_id, from_config
 
 #: A config.json of a hundred megabytes is not one.
@@ -48,7 +49,8 @@ def load_model(model: ModelLike, *, assume_plain: bool = False, overrides: Mappi
     name = os.fspath(model)
     bundled = None if _looks_like_path(name) else registry.find("model", name)
     if bundled is not None:
-        return load_spec(bundled, assume_plain=assume_plain, overrides=overrides)
+        fields, source = load_bundled(bundled).data, str(bundled)
+        return _from_spec(fields, source, assume_plain=assume_plain, overrides=overrides)
     path = Path(name).expanduser()
     if path.exists():
         return _from_path(path, assume_plain=assume_plain, overrides=overrides)
@@ -74,14 +76,15 @@ def load_spec(
         SpecError: It is broken, has unknown fields or is not understood.
     """
     if isinstance(spec, Mapping):
-        fields, source = spec, "spec"
-    else:
-        from kvplan.specs.yaml import load_yaml  # noqa: PLC0415 - yaml is not needed for a mapping
+        return _from_spec(spec, "spec", assume_plain=assume_plain, overrides=overrides)
+    from kvplan.specs.yaml import load_yaml  # noqa: PLC0415 - needed for a user's own file only
 
-        fields, source = load_yaml(spec).data, os.fspath(spec)
-        if not isinstance(fields, Mapping):
-            msg = f"{source}: must be a mapping with the fields {', '.join(SPEC_FIELDS)}"
-            raise SpecError(msg)
+    return _from_spec(load_yaml(spec).data, os.fspath(spec), assume_plain=assume_plain, overrides=overrides)
+
+
+def _from_spec(
+    fields: Mapping[str, Any], source: str, *, assume_plain: bool, overrides: Mapping[str, Any] | None
+) -> Model:
     _check_spec(fields, source)
     return from_config(
         override(fields["config"], overrides),

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import yaml
 
-from kvplan.core.dataclass import dataclass
 from kvplan.errors import SpecError
+from kvplan.specs.document import Location, YamlDocument, closest, problem
 
 if TYPE_CHECKING:
     from pydantic import BaseModel
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 
 MAX_BYTES: Final = 2**20
 MAX_DEPTH: Final = 32
-Location = tuple[str | int, ...]
 
 _PREFIX = "tag:yaml.org,2002:"
 _NULL, _BOOL, _INT, _FLOAT = f"{_PREFIX}null", f"{_PREFIX}bool", f"{_PREFIX}int", f"{_PREFIX}float"
@@ -72,31 +71,6 @@ _StrictDumper.add_representer(list, _represent_list)
 _StrictDumper.add_representer(tuple, _represent_list)
 
 
-@dataclass(frozen=True, slots=True)
-class YamlDocument:
-    """One read file.
-
-    Attributes:
-        path: The file as the user named it.
-        data: Its fields.
-        lines: Line of every field, counted from 1.
-    """
-
-    path: str
-    data: dict[str, Any]
-    lines: Mapping[Location, int]
-
-    def line_of(self, loc: Location) -> int:
-        """Line of a field, or of the nearest thing around it that the file has (a missing field has no line)."""
-        while loc and loc not in self.lines:
-            loc = loc[:-1]
-        return self.lines.get(loc, 1)
-
-    def problem(self, loc: Location, rule: str) -> str:
-        """One error in the house's form, `file:line: field: rule`."""
-        return _problem(self.path, self.line_of(loc), loc, rule)
-
-
 def load_yaml(path: str | os.PathLike[str], *, max_bytes: int = MAX_BYTES) -> YamlDocument:
     """Read a YAML file strictly.
 
@@ -120,25 +94,25 @@ def parse_yaml(text: str, *, path: str = "<text>") -> YamlDocument:
     {'country': 'no', 'flops': 1000000000000.0}
     """
     try:
-        problem = _refused_event(text, path)
-        if problem:
-            raise SpecError(problem)
+        refused = _refused_event(text, path)
+        if refused:
+            raise SpecError(refused)
         root = _StrictLoader(text).get_single_node()
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         line = mark.line + 1 if mark else 1
-        raise SpecError(_problem(path, line, (), f"not valid YAML: {error.problem}")) from None
+        raise SpecError(problem(path, line, (), f"not valid YAML: {error.problem}")) from None
     except yaml.reader.ReaderError as error:
         found = yaml.reader.Reader.NON_PRINTABLE.search(text)
         line = text.count("\n", 0, found.start()) + 1 if found else 1
         rule = f"not valid YAML: character U+{int(error.character):04X} is not allowed"
-        raise SpecError(_problem(path, line, (), rule)) from None
+        raise SpecError(problem(path, line, (), rule)) from None
     reader = _Reader(path)
     data = reader.value(root, ()) if root is not None else None
     if reader.problems:
         raise SpecError("\n".join(reader.problems))
     if not isinstance(data, dict):
-        raise SpecError(_problem(path, 1, (), "expected fields (`key: value` lines)"))
+        raise SpecError(problem(path, 1, (), "expected fields (`key: value` lines)"))
     return YamlDocument(path=path, data=data, lines=reader.lines)
 
 
@@ -183,14 +157,6 @@ def validate(document: YamlDocument, schema: type[Spec]) -> Spec:
         found = error.errors(include_url=False, include_context=False)
         problems = sorted((document.line_of(item["loc"]), _told(document, schema, item)) for item in found)
         raise SpecError("\n".join(dict.fromkeys(text for _, text in problems))) from None
-
-
-def closest(word: str, known: list[str] | tuple[str, ...]) -> str:
-    """`(did you mean …?)` with a leading space for the nearest known word, or nothing."""
-    from difflib import get_close_matches  # noqa: PLC0415 - needed on a mistake only
-
-    near = get_close_matches(word, known, n=1)
-    return f" (did you mean {near[0]}?)" if near else ""
 
 
 def _told(document: YamlDocument, schema: type[BaseModel], item: Any) -> str:  # noqa: ANN401 - pydantic's dict
@@ -281,7 +247,7 @@ class _Reader:
         return None if node.tag == _NULL else text
 
     def _refuse(self, line: int, loc: Location, rule: str) -> None:
-        self.problems.append(_problem(self.path, line, loc, rule))
+        self.problems.append(problem(self.path, line, loc, rule))
 
 
 def _refused_event(text: str, path: str) -> str | None:
@@ -290,11 +256,11 @@ def _refused_event(text: str, path: str) -> str | None:
     for event in yaml.parse(text, Loader=_StrictLoader):
         if isinstance(event, yaml.AliasEvent) or getattr(event, "anchor", None):
             rule = "anchors and aliases are not allowed; write the value out"
-            return _problem(path, _line(event), (), rule)
+            return problem(path, _line(event), (), rule)
         if isinstance(event, yaml.CollectionStartEvent):
             depth += 1
             if depth > MAX_DEPTH:
-                return _problem(path, _line(event), (), f"nested deeper than {MAX_DEPTH} levels")
+                return problem(path, _line(event), (), f"nested deeper than {MAX_DEPTH} levels")
         elif isinstance(event, yaml.CollectionEndEvent):
             depth -= 1
     return None
@@ -317,9 +283,4 @@ def _read_text(path: str | os.PathLike[str], max_bytes: int) -> str:
         return content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         line = content.count(b"\n", 0, error.start) + 1
-        raise SpecError(_problem(name, line, (), f"not UTF-8: byte 0x{content[error.start]:02x}")) from None
-
-
-def _problem(path: str, line: int, loc: Location, rule: str) -> str:
-    field = ".".join(map(str, loc))
-    return f"{path}:{line}: {field}: {rule}" if field else f"{path}:{line}: {rule}"
+        raise SpecError(problem(name, line, (), f"not UTF-8: byte 0x{content[error.start]:02x}")) from None
