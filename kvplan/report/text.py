@@ -12,9 +12,10 @@ from kvplan.core.units import GIB, KIB, MIB, MS_PER_S
 if TYPE_CHECKING:  # the command line writes its errors through here and needs no results for that
     from kvplan.core.results import Range
 
-#: Control characters, bidirectional overrides and lone surrogates: what a name could use to move a cursor or lie.
-_UNSAFE = re.compile("[\x00-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2066-\u2069\ufeff\ud800-\udfff]")
-_UNSAFE_IN_JSON = re.compile("[\x00-\x09\x0b-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
+#: Control characters, bidirectional overrides and lone surrogates: what a name could use to move a cursor or lie. None of
+#: them is printable, so these patterns are compiled only for text that has a sign which isn't.
+_UNSAFE = "[\x00-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2066-\u2069\ufeff\ud800-\udfff]"
+_UNSAFE_IN_JSON = "[\x00-\x09\x0b-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]"
 _BYTE_LIMIT = 0x100
 _ROUNDS_UP = 0.9995
 
@@ -25,12 +26,14 @@ def neutral(text: str) -> str:
     >>> neutral("a\x1b[31mb")
     'a\\x1b[31mb'
     """
-    return _UNSAFE.sub(lambda match: _escape(ord(match[0])), text)
+    return text if text.isprintable() else re.sub(_UNSAFE, lambda match: _escape(ord(match[0])), text)
 
 
 def neutral_json(document: str) -> str:
     r"""A JSON document with control characters and lone surrogates as `\uXXXX`, newlines of its layout kept."""
-    return _UNSAFE_IN_JSON.sub(lambda match: f"\\u{ord(match[0]):04x}", document)
+    if document.replace("\n", "").isprintable():
+        return document
+    return re.sub(_UNSAFE_IN_JSON, lambda match: f"\\u{ord(match[0]):04x}", document)
 
 
 def _escape(code: int) -> str:

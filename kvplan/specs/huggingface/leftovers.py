@@ -8,9 +8,8 @@ from typing import Any, Final
 from kvplan.errors import UnsupportedModelError
 from kvplan.specs.huggingface.config import Config
 
-#: Fields that say nothing about memory or work, by exact name or pattern.
-HARMLESS: Final = re.compile(
-    r"""^(
+#: Fields that say nothing about memory or work, by exact name or pattern; compiled where a config has fields left.
+HARMLESS: Final = r"""^(
     _.*|architectures|auto_map|model_type|transformers_version|torch_dtype|dtype|use_cache|tokenizer_class|name|task
     |.*token_ids?|.*(?<!_per)_token|.*token_index|.*dropout.*|.*_pdrop|.*drop(_rate)?|.*drop_path.*
     |rope.*|.*rope_theta|.*rope_scaling|rotary.*|partial_rotary_factor|.*rotary_.*|alibi.*|position_embedding_type
@@ -28,12 +27,10 @@ HARMLESS: Final = re.compile(
     |(attn|final)_logit_softcapping|.*soft_?cap.*|logits?_(scale|scaling)|query_pre_attn_scalar|.*multiplier
     |attention_softmax_in_fp32|scale_attention_softmax_in_fp32|scale_attn.*|reorder_and_upcast_attn|.*_in_fp32
     |summary_.*|unsloth.*|.*use_cache.*|eos.*|bos.*|pad_.*|language|license|model_name
-    )$""",
-    re.VERBOSE,
-)
+    )$"""
 
 #: A name with one of these in it may change memory or work.
-SMELLS: Final = re.compile(
+SMELLS: Final = (
     r"cache|window|expert|moe|kv|head|layer|dim|size|rank|latent|sparse|index|ssm|conv|state|share|compress|mtp|nextn"
     r"|^num_|^n_|width|hidden|intermediate|block|bias|tie|adapter|lora|embed|memory|gate|group|mamba|attn|attention"
     r"|linear|stride|pattern|interleave|sink|norm|depth|feature|chunk|engram|ngram|hash|loop|recurr|ffn|mlp|quant|cross|pruned"
@@ -49,9 +46,9 @@ def judge_leftovers(config: Config) -> None:
         UnsupportedModelError: A field that may change memory and is not understood.
     """
     for owner, name, value in config.unread():
-        if HARMLESS.match(name) or _is_off(value):
+        if re.match(HARMLESS, name, re.VERBOSE) or _is_off(value):
             continue
-        if SMELLS.search(name):
+        if re.search(SMELLS, name):
             near = owner.nearest(name)
             msg = (
                 f"{owner.source}: {owner.field(name)}: not understood for model_type {owner.model_type!r}, and it may "
