@@ -23,7 +23,8 @@ ROOT = Path(__file__).resolve().parents[1]
 PAGES = (ROOT / "README.md", *sorted(path for path in (ROOT / "docs").glob("*.md") if path.name != "cli.md"))
 
 _FENCE = re.compile(
-    r"(?:<!-- not run: (?P<why>[^\n]+?) -->\n+)?^```(?P<kind>[a-z]+)\n(?P<body>.*?)^```$", re.MULTILINE | re.DOTALL
+    r"(?:<!-- not run: (?P<why>[^\n]+?) -->\n+)?^(?P<indent> *)```(?P<kind>[a-z]+)\n(?P<body>.*?)^(?P=indent)```$",
+    re.MULTILINE | re.DOTALL,
 )
 _FILE = re.compile(r"# file: (?P<name>[\w.-]+)\n")
 
@@ -39,12 +40,14 @@ class Fence:
         kind: Its language (`console`, `python`, `yaml`, `sh`, …).
         body: Its text.
         why: Why it is not run; None for one that is.
+        indented: True inside a list, where a fence is never run.
         start, end: Where the body stands in the page.
     """
 
     kind: str
     body: str
     why: str | None
+    indented: bool
     start: int
     end: int
 
@@ -53,7 +56,12 @@ def fences(text: str) -> Iterator[Fence]:
     """Fenced blocks of a page, in order."""
     for match in _FENCE.finditer(text):
         yield Fence(
-            kind=match["kind"], body=match["body"], why=match["why"], start=match.start("body"), end=match.end("body")
+            kind=match["kind"],
+            body=match["body"],
+            why=match["why"],
+            indented=bool(match["indent"]),
+            start=match.start("body"),
+            end=match.end("body"),
         )
 
 
@@ -64,7 +72,7 @@ def refreshed(text: str) -> str:
         shutil.copytree(ROOT / "examples", folder / "examples")
         parts, done = [], 0
         for fence in fences(text):
-            if fence.why is not None:
+            if fence.why is not None or fence.indented:
                 continue
             if (file := _FILE.match(fence.body)) is not None:
                 (folder / file["name"]).write_text(fence.body[file.end() :], encoding="utf-8")
