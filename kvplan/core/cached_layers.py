@@ -6,6 +6,7 @@ split the layers.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import assert_never
@@ -97,19 +98,22 @@ def cached_layers(
     layers = [model.groups[index].layer for index in model.layer_order][skip_layers:]
     mtp = model.mtp_layers if speculative_tokens else ()
 
+    bytes_per_element = kv_bits(kv_dtype) / _BITS
+
     def on_rank(part: Sequence[Layer]) -> list[CachedLayer]:
         found: dict[CachedLayer, int] = {}
-        for layer in part:
+        times = Counter(map(id, part))  # layers of a group are one object, so each is looked at once
+        for layer in {id(layer): layer for layer in part}.values():
             for mixer in layer.mixers:
                 for one in _caches(
                     mixer,
                     tp=layout.tp,
-                    bytes_per_element=kv_bits(kv_dtype) / _BITS,
+                    bytes_per_element=bytes_per_element,
                     sparse_rows=sparse_latent_rows and kv_dtype == "fp8",
                     source_tokens=model.max_source_tokens or 0,
                     speculative_tokens=speculative_tokens,
                 ):
-                    found[one] = found.get(one, 0) + 1
+                    found[one] = found.get(one, 0) + times[id(layer)]
         return [replace(one, count=count) for one, count in found.items()]
 
     stages: list[list[CachedLayer]] = []

@@ -32,8 +32,7 @@ _NEAREST = 3
 
 def spec_folder(kind: Kind) -> Path:
     """Folder of the bundled specs: inside the installed package, else at the top of a checkout."""
-    folders = _FOLDERS[kind]
-    return next((folder for folder in folders if folder.is_dir()), folders[-1])
+    return _first_folder(_FOLDERS[kind])
 
 
 def ids(kind: Kind) -> tuple[str, ...]:
@@ -86,6 +85,11 @@ def _hint(kind: Kind, name: str) -> str:
     near = nearest(kind, name)
     suggestion = f"did you mean {', '.join(near)}? " if near else ""
     return f"{suggestion}`{_LIST_COMMAND[kind]}` shows all, or give the path of a spec file"
+
+
+@cache
+def _first_folder(folders: tuple[Path, ...]) -> Path:
+    return next((folder for folder in folders if folder.is_dir()), folders[-1])
 
 
 @cache
