@@ -1,0 +1,56 @@
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kvplan.core.numeric import ceil, everywhere, floor, maximum, minimum, root, select, smooth_maximum
+
+NUMBERS = st.one_of(st.integers(-(10**6), 10**6), st.floats(-1e6, 1e6))
+
+
+@given(NUMBERS, NUMBERS)
+def test_numbers_and_arrays_agree(a, b):
+    for function in (minimum, maximum):
+        one = function(a, b)
+        assert one == {minimum: min, maximum: max}[function](a, b)
+        assert function(np.array([a]), b).tolist() == [one]
+        assert function(a, np.array([b])).tolist() == [one]
+        assert function(np.array([a]), np.array([b])).tolist() == [one]
+
+
+@given(st.floats(-1e6, 1e6))
+def test_rounding_is_that_of_the_standard_library(value):
+    assert floor(value) == math.floor(value)
+    assert ceil(value) == math.ceil(value)
+    assert isinstance(floor(value), int)
+    assert isinstance(ceil(value), int)
+    assert floor(np.array([value])).tolist() == [math.floor(value)]
+    assert ceil(np.array([value])).tolist() == [math.ceil(value)]
+    assert (floor(3), ceil(3), ceil(-2.5), floor(-2.5)) == (3, 3, -2, -3)
+
+
+def test_select_and_everywhere():
+    assert select(True, 1, 2) == 1
+    assert select(False, 1, 2) == 2
+    assert select(np.array([True, False]), 1, np.array([3, 4])).tolist() == [1, 4]
+    assert everywhere(True)
+    assert not everywhere(False)
+    assert everywhere(np.array([1, 2]) > 0) is True
+    assert everywhere(np.array([1, 2]) > 1) is False
+
+
+@given(st.floats(1e-9, 1e6), st.floats(1e-9, 1e6))
+def test_smooth_maximum_lies_between_the_maximum_and_a_fifth_more(a, b):
+    found = smooth_maximum(a, b)
+    assert max(a, b) * (1 - 1e-12) <= found <= max(a, b) * 2**0.25 * (1 + 1e-12)
+    assert found == pytest.approx(smooth_maximum(b, a))
+    assert found == pytest.approx((a**4 + b**4) ** 0.25, rel=1e-12)
+
+
+def test_smooth_maximum_far_from_balance_is_the_maximum():
+    assert smooth_maximum(1.0, 1e-4) == pytest.approx(1.0, rel=1e-12)
+    assert smooth_maximum(0.0, 3.0) == 3.0
+    assert root(16.0) == 4.0
+    assert root(np.array([16.0, 25.0])).tolist() == [4.0, 5.0]
