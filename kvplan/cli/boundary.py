@@ -73,14 +73,13 @@ def _kvplan_lines(error: KvplanError) -> list[str]:
 
 
 def _command_line_lines(error: Exception) -> list[str]:
-    context = getattr(error, "ctx", None)
-    message = " ".join(error.format_message().split()) if hasattr(error, "format_message") else str(error)
+    from kvplan.cli.mistakes import next_step
+
+    message, step = next_step(error)
     message = _NOT_WHOLE.sub("a whole number.", _NOT_NUMBER.sub("a number.", message))
-    lines = [neutral(message)]
-    path = getattr(context, "command_path", None)
-    if path:
-        lines.append(f"hint: {neutral(path)} --help")
-    return lines
+    path = getattr(getattr(error, "ctx", None), "command_path", None)
+    hints = [hint for hint in (step, f"{path} --help" if path else None) if hint]
+    return [neutral(message), *([f"hint: {neutral(' '.join(hints))}"] if hints else [])]
 
 
 def _tell(first: str, *rest: str, label: str = "error: ") -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Final
 
 import typer
 
@@ -16,6 +16,8 @@ LAYOUT = "Layout over GPUs"
 WORKLOAD = "Workload"
 ENGINE = "Engine settings"
 OUTPUT = "Output"
+#: As vLLM reads `--max-model-len`.
+_ENDINGS: Final = {"k": 1000, "m": 1000**2, "K": 1024, "M": 1024**2}
 
 
 def finite(value: float | None) -> float | None:
@@ -24,6 +26,30 @@ def finite(value: float | None) -> float | None:
         message = f"{value} is not a finite number."
         raise typer.BadParameter(message)
     return value
+
+
+def tokens(text: str | int) -> int:
+    """A number of tokens, with vLLM's endings: `32k` is 32,000, `32K` is 32,768, `1M` is 1,048,576.
+
+    >>> tokens("4096"), tokens("1.5k"), tokens("128K")
+    (4096, 1500, 131072)
+
+    Raises:
+        BadParameter: Not a whole number above zero.
+    """
+    number, unit = (text[:-1], _ENDINGS[text[-1]]) if isinstance(text, str) and text[-1:] in _ENDINGS else (text, 1)
+    try:
+        value = float(number) * unit if unit > 1 else int(number)
+        whole = round(value)
+    except (ValueError, OverflowError):
+        whole, value = 0, math.nan
+    if not math.isclose(whole, value, rel_tol=1e-9):
+        message = f"{text!r} is not a whole number of tokens, such as 4096, 4k = 4,000 or 4K = 4,096."
+        raise typer.BadParameter(message)
+    if whole < 1:
+        message = f"{whole} is not in the range x>=1."
+        raise typer.BadParameter(message)
+    return whole
 
 
 Model = Annotated[
@@ -135,7 +161,12 @@ GpuCount = Annotated[
 InputTokens = Annotated[
     int,
     typer.Option(
-        "--input-tokens", "--input-len", min=1, metavar="N", help="Prompt length [tokens].", rich_help_panel=WORKLOAD
+        "--input-tokens",
+        "--input-len",
+        parser=tokens,
+        metavar="N",
+        help="Prompt length [tokens].",
+        rich_help_panel=WORKLOAD,
     ),
 ]
 OutputTokens = Annotated[
@@ -143,7 +174,7 @@ OutputTokens = Annotated[
     typer.Option(
         "--output-tokens",
         "--output-len",
-        min=1,
+        parser=tokens,
         metavar="N",
         help="Generated length [tokens].",
         rich_help_panel=WORKLOAD,
@@ -156,7 +187,7 @@ Concurrency = Annotated[
         "-c",
         min=1,
         metavar="N",
-        help="Sequences in flight over the whole deployment.",
+        help="Users at once: sequences in flight over the whole deployment.",
         rich_help_panel=WORKLOAD,
     ),
 ]
@@ -165,9 +196,9 @@ Context = Annotated[
     typer.Option(
         "--context",
         "--max-model-len",
-        min=1,
+        parser=tokens,
         metavar="N",
-        help="Longest sequence to plan for [tokens].",
+        help="Longest sequence to plan for [tokens]; 32K is 32,768, 32k is 32,000.",
         show_default="input + output",
         rich_help_panel=WORKLOAD,
     ),
@@ -198,7 +229,7 @@ SourceTokens = Annotated[
     int | None,
     typer.Option(
         "--source-tokens",
-        min=1,
+        parser=tokens,
         metavar="N",
         help="Encoder tokens of an encoder–decoder model [tokens].",
         show_default="the model's most",
@@ -256,7 +287,7 @@ MaxNumBatchedTokens = Annotated[
     typer.Option(
         "--max-num-batched-tokens",
         "--chunked-prefill-size",
-        min=1,
+        parser=tokens,
         metavar="N",
         help="Tokens of one iteration at most [tokens].",
         show_default="the engine's",

@@ -78,7 +78,7 @@ def destination(*, json: bool, form: Form | None, output: Path | None) -> Destin
     """The form and place that were asked for; a file's suffix names its form where nothing else does.
 
     Raises:
-        UsageError: Two forms at once, or a folder.
+        UsageError: Two forms at once, a folder, or a number where a length was meant.
     """
     file = None if output is None or str(output) == "-" else output
     if json and form not in {None, Form.JSON}:
@@ -87,6 +87,9 @@ def destination(*, json: bool, form: Form | None, output: Path | None) -> Destin
     if file is not None and file.is_dir():
         message = f"--output: {file} is a folder"
         raise UsageError(message, hint="give the name of a file in it")
+    if file is not None and str(file).isdecimal():
+        message = f"--output: {file} would be a file of that name"
+        raise UsageError(message, hint=f"--output-tokens {file} sets the length of the answers; {file}.txt is a file")
     if json:
         return Destination(form=Form.JSON, file=file)
     by_suffix = SUFFIXES.get(file.suffix.lower(), Form.TABLE) if file is not None else Form.TABLE

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
+from typer.main import get_command
+
+from kvplan.cli import estimate, mistakes
 
 BASE = ("estimate", "--model", "llama-3-8b", "--gpu", "a100-80g")
 
@@ -19,6 +24,15 @@ BASE = ("estimate", "--model", "llama-3-8b", "--gpu", "a100-80g")
         ((*BASE, "--tp", "0"), "0 is not in the range x>=1"),
         ((*BASE, "--concurrency", "-3"), "-3 is not in the range"),
         ((*BASE, "--input-tokens", "1.5"), "not a whole number"),
+        ((*BASE, "--context", "4.0001k"), "4K = 4,096"),
+        ((*BASE, "--context", "0"), "0 is not in the range x>=1"),
+        ((*BASE, "--source-tokens", "infK"), "not a whole number"),
+        ((*BASE, "--users", "4"), "did you mean --concurrency?"),
+        ((*BASE, "--batch_size", "4"), "did you mean --concurrency?"),
+        ((*BASE, "--input", "500"), "did you mean --input-tokens?"),
+        ((*BASE, "--output", "500"), "--output-tokens 500"),
+        (("compare", "--quantization", "fp8"), "did you mean --dtype?"),
+        (("estimate", "--model", "llama-3-8b"), "`kvplan gpus list`"),
         ((*BASE, "--gpu-memory-gib", "two"), "'two' is not a number"),
         ((*BASE, "--prefix-hit-rate", "nan"), "not a finite number"),
         ((*BASE, "--gpu-memory-utilization", "inf"), "not a finite number"),
@@ -89,3 +103,14 @@ def test_escape_sequences_in_names_are_written_out(invoke):
     result = invoke("estimate", "--model", "x\x1b[31m", "--gpu", "a100-80g")
     assert "\x1b" not in result.stderr
     assert result.exit_code == 2
+
+
+@pytest.mark.parametrize(("text", "tokens"), [("8K", 8192), ("8k", 8000), ("1.1k", 1100), ("8192", 8192)])
+def test_token_counts_have_the_endings_of_vllm(text, tokens, invoke):
+    result = invoke(*BASE, "--context", text, "--input-tokens", "512", "--json")
+    assert json.loads(result.stdout)["scenario"]["context"] == tokens
+
+
+def test_every_other_word_points_at_an_option_that_exists():
+    known = {parameter.name for parameter in get_command(estimate.app).params}
+    assert set(mistakes._PARAMETERS.values()) <= known
