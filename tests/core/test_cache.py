@@ -64,15 +64,17 @@ def test_the_core_formula():
 COUNTS = st.integers(1, 128)
 
 
-@given(COUNTS, st.integers(0, 10**6), COUNTS, COUNTS, st.sampled_from([1, 2, 4]), COUNTS, st.integers(2, 5))
-def test_the_core_formula_is_linear_in_every_factor(layers, tokens, kv_heads, head_dim, size, batch, factor):
-    given_ = {
-        "num_hidden_layers": layers, "tokens": tokens, "num_key_value_heads": kv_heads, "head_dim": head_dim,
-        "bytes_per_element": size, "batch": batch,
-    }  # fmt: skip
-    once = kv_cache_bytes(**given_)
-    for name, value in given_.items():
-        assert kv_cache_bytes(**{**given_, name: factor * value}) == factor * once
+FACTORS = {
+    "num_hidden_layers": COUNTS, "tokens": st.integers(0, 10**6), "num_key_value_heads": COUNTS, "head_dim": COUNTS,
+    "bytes_per_element": st.sampled_from([1, 2, 4]), "batch": COUNTS,
+}  # fmt: skip
+
+
+@given(st.fixed_dictionaries(FACTORS), st.integers(2, 5))
+def test_the_core_formula_is_linear_in_every_factor(sizes, factor):
+    once = kv_cache_bytes(**sizes)
+    for name, value in sizes.items():
+        assert kv_cache_bytes(**{**sizes, name: factor * value}) == factor * once
 
 
 @given(st.integers(1, 8), st.integers(1, 16), st.integers(1, 128), st.sampled_from(["fp32", "bf16", "fp8", "int4"]))

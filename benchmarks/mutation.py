@@ -1,0 +1,178 @@
+"""Mutation score of the core: change a module in one place, run its tests, count the changes that they notice.
+
+    pip install cosmic-ray
+    python benchmarks/mutation.py                      # every module, 60 mutants each
+    python benchmarks/mutation.py cache paging -n 200  # two modules, more of them
+
+Mutants are cosmic-ray's (operators, comparisons, numbers, conditions, loops, decorators), drawn with a fixed seed, two at
+most from one place, without those that only touch annotations. They live in a copy of the repository. A mutant first meets
+the doctests and the tests of its own module (`tests/core/test_<module>.py`), then the whole of `tests/core`; each runs in
+a fork of one process that has the third-party libraries loaded. What a mutant makes hang counts as noticed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import os
+import random
+import shutil
+import signal
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+CORE = Path("kvplan/core")
+COPIED = ("kvplan", "model_specs", "hardware_specs", "tests/core", "tests/data", "pyproject.toml")
+PER_PLACE = 2
+SURVIVED, KILLED, HUNG = "survived", "killed", "hung"
+#: Modules whose formulas are tested elsewhere: `__init__` is empty, the others are timing's.
+TIMING = {"__init__", "step", "roofline", "serving", "collectives", "work", "efficiency"}
+
+
+class Mutant:
+    """One change of a module."""
+
+    def __init__(self, source: str, *, operator: str, line: int) -> None:
+        self.source = source
+        self.operator = operator
+        self.line = line
+
+
+def mutants(path: Path) -> Iterator[Mutant]:
+    """Every mutant of a module that does more than touch an annotation."""
+    from cosmic_ray.ast import ast_nodes, get_ast  # noqa: PLC0415 - wanted by this script alone
+    from cosmic_ray.mutating import mutate_code  # noqa: PLC0415
+    from cosmic_ray.plugins import get_operator, operator_names  # noqa: PLC0415
+
+    original = path.read_text(encoding="utf-8")
+    meaning = _meaning(original)
+    for name in sorted(operator_names()):
+        if name.startswith("core/Variable"):  # these want arguments
+            continue
+        operator = get_operator(name)()
+        places = [place for node in ast_nodes(get_ast(original)) for place in operator.mutation_positions(node)]
+        for occurrence, (start, _) in enumerate(places):
+            changed = mutate_code(original, operator, occurrence)
+            if changed is not None and _meaning(changed) != meaning:
+                yield Mutant(changed, operator=name.removeprefix("core/"), line=start[0])
+
+
+def _meaning(source: str) -> str:
+    """The syntax tree without annotations, or the source itself where a mutant is no Python."""
+    try:
+        tree = ast.parse(source)
+    except SyntaxError:
+        return source
+    for node in ast.walk(tree):
+        for name in ("annotation", "returns"):
+            if getattr(node, name, None) is not None:
+                setattr(node, name, ast.Constant(None))
+    return ast.dump(tree)
+
+
+def sample(found: list[Mutant], *, count: int, seed: int) -> list[Mutant]:
+    """At most `count` mutants, few from one place: eleven ways to replace one `+` are nearly the same mutant."""
+    drawn, taken = [], dict[tuple[int, str], int]()
+    random.Random(seed).shuffle(found)  # noqa: S311 - a sample, not a secret
+    for one in found:
+        place = (one.line, one.operator.partition("_")[0])
+        if taken.get(place, 0) < PER_PLACE:
+            taken[place] = taken.get(place, 0) + 1
+            drawn.append(one)
+    return sorted(drawn[:count], key=lambda one: one.line)
+
+
+def outcome(arguments: list[str], *, seconds: float) -> str:
+    """What pytest says in a fork of this process."""
+    child = os.fork()
+    if child == 0:
+        os.setsid()
+        with Path(os.devnull).open("w") as nothing:
+            os.dup2(nothing.fileno(), 1)
+            os.dup2(nothing.fileno(), 2)
+        os._exit(_run(arguments))
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        done, status = os.waitpid(child, os.WNOHANG)
+        if done:
+            return SURVIVED if status == 0 else KILLED
+        time.sleep(0.01)
+    os.killpg(child, signal.SIGKILL)
+    os.waitpid(child, 0)
+    return HUNG
+
+
+def _run(arguments: list[str]) -> int:
+    import pytest  # noqa: PLC0415
+    from hypothesis import Phase, settings  # noqa: PLC0415
+
+    phases = (Phase.explicit, Phase.generate)  # whoever counts mutants does not read the smallest counterexample
+    settings.register_profile("mutation", phases=phases, derandomize=True, database=None, deadline=None)
+    settings.load_profile("mutation")
+    loaded_before = "ignore::pytest.PytestAssertRewriteWarning"
+    return int(pytest.main(["-x", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", "-W", loaded_before, *arguments]))
+
+
+def survivors(module: str, drawn: list[Mutant], *, copy: Path, seconds: float) -> list[Mutant]:
+    """Mutants of a module that no test notices."""
+    path = copy / CORE / f"{module}.py"
+    original = path.read_text(encoding="utf-8")
+    for compiled in path.parent.glob(f"__pycache__/{module}.*"):
+        compiled.unlink()
+    own = [str(CORE / f"{module}.py"), *(str(p) for p in [Path(f"tests/core/test_{module}.py")] if (copy / p).exists())]
+    kept = []
+    for one in drawn:
+        path.write_text(one.source, encoding="utf-8")
+        stages = (own, ["tests/core"])
+        if all(outcome(arguments, seconds=seconds) == SURVIVED for arguments in stages):
+            kept.append(one)
+    path.write_text(original, encoding="utf-8")
+    return kept
+
+
+def main() -> None:
+    """Sample, run, and print a table with the survivors below it."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("modules", nargs="*", help="modules of kvplan/core; all but those of timing by default")
+    parser.add_argument("-n", "--count", type=int, default=60, help="mutants of one module")
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--seconds", type=float, default=120.0, help="after which a mutant counts as hung")
+    asked = parser.parse_args()
+    modules = asked.modules or sorted({path.stem for path in (ROOT / CORE).glob("*.py")} - TIMING)
+    sys.dont_write_bytecode = True
+    with tempfile.TemporaryDirectory() as folder:
+        copy = Path(folder)
+        for name in COPIED:
+            source, target = ROOT / name, copy / name
+            target.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copytree(source, target) if source.is_dir() else shutil.copy(source, target)
+        os.chdir(copy)
+        for heavy in ("hypothesis", "numpy", "pydantic", "yaml", "gguf", "cosmic_ray.plugins", "_pytest.doctest"):
+            __import__(heavy)
+        if outcome(["kvplan/core", "tests/core"], seconds=10 * asked.seconds) != SURVIVED:
+            sys.exit("the tests fail without a mutant")
+        print(f"{'module':16} {'mutants':>8} {'noticed':>8} {'score':>6}", flush=True)
+        total = noticed = 0
+        for module in modules:
+            drawn = sample(list(mutants(ROOT / CORE / f"{module}.py")), count=asked.count, seed=asked.seed)
+            kept = survivors(module, drawn, copy=copy, seconds=asked.seconds)
+            total, noticed = total + len(drawn), noticed + len(drawn) - len(kept)
+            score = 1 - len(kept) / len(drawn) if drawn else 1.0
+            print(f"{module:16} {len(drawn):8} {len(drawn) - len(kept):8} {score:6.0%}", flush=True)
+            original = (ROOT / CORE / f"{module}.py").read_text(encoding="utf-8").splitlines()
+            for one in kept:
+                changed = one.source.splitlines()
+                print(f"    {module}.py:{one.line} {one.operator}: {original[one.line - 1].strip()}")
+                print(
+                    f"        → {changed[one.line - 1].strip() if len(changed) >= one.line else '(removed)'}",
+                    flush=True,
+                )
+        print(f"{'all':16} {total:8} {noticed:8} {noticed / max(1, total):6.0%}")
+
+
+if __name__ == "__main__":
+    main()
