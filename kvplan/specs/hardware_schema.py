@@ -8,7 +8,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StrictBool, m
 from pydantic.functional_validators import BeforeValidator
 
 from kvplan.specs.document import closest
-from kvplan.specs.hardware import FAMILIES, FRAMEWORK_RULES
+from kvplan.specs.families import FAMILIES, FRAMEWORK_RULES
 from kvplan.specs.units import parse_quantity
 
 

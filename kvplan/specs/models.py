@@ -14,13 +14,13 @@ from kvplan.errors import SpecError, UsageError
 from kvplan.specs import registry
 from kvplan.specs.bundled import load_bundled
 from kvplan.specs.huggingface import canonical_id, from_config
+from kvplan.specs.overrides import override
 
 #: A config.json of a hundred megabytes is not one.
 MAX_JSON_BYTES: Final = 16 * 2**20
 SPEC_FIELDS: Final = ("id", "aliases", "config", "hf_quant_config", "expected", "notes")
 _SIDECAR: Final = "hf_quant_config.json"
 _SUFFIXES: Final = frozenset({".yaml", ".yml", ".json", ".gguf", ".safetensors"})
-_TEXT_CONFIGS: Final = ("text_config", "llm_config", "language_config", "thinker_config")
 
 ModelLike = str | os.PathLike[str] | Mapping[str, Any] | Model
 
@@ -107,35 +107,6 @@ def _check_spec(fields: Mapping[str, Any], source: str) -> None:
     if not isinstance(fields.get("hf_quant_config", {}), Mapping):
         msg = f"{source}: hf_quant_config: must be a mapping"
         raise SpecError(msg)
-
-
-def override(config: Mapping[str, Any], changes: Mapping[str, Any] | None) -> Mapping[str, Any]:
-    """A config with some keys changed, in its text config where that has them.
-
-    With another `num_hidden_layers`, lists with one entry per layer are cut, or repeated from their start.
-
-    >>> override({"num_hidden_layers": 2, "layer_types": ["a", "b"]}, {"num_hidden_layers": 3})["layer_types"]
-    ['a', 'b', 'a']
-    """
-    if not changes:
-        return config
-    changed = dict(config)
-    nested = next((name for name in _TEXT_CONFIGS if isinstance(config.get(name), Mapping)), None)
-    inner = dict(config[nested]) if nested else {}
-    for key, value in changes.items():
-        target = inner if nested and (key in inner or key not in changed) else changed
-        if key == "num_hidden_layers" and isinstance(value, int) and 0 < value <= 10_000:  # noqa: PLR2004 - as Config
-            _resize(target, target.get(key), value)
-        target[key] = value
-    if nested:
-        changed[nested] = inner
-    return changed
-
-
-def _resize(config: dict[str, Any], before: object, after: int) -> None:
-    for name, value in config.items():
-        if isinstance(value, list) and value and len(value) == before:
-            config[name] = [value[index % len(value)] for index in range(after)]
 
 
 def _from_mapping(model: Mapping[str, Any], *, assume_plain: bool, overrides: Mapping[str, Any] | None) -> Model:

@@ -9,6 +9,7 @@ from typing import Any
 from kvplan.core.model import Model
 from kvplan.specs import hub
 from kvplan.specs.huggingface import canonical_id, from_config
+from kvplan.specs.overrides import override
 from kvplan.specs.safetensors import with_exact_bytes
 
 
@@ -24,8 +25,6 @@ def load_repository(name: str, *, assume_plain: bool = False, overrides: Mapping
         HubError: The repository is missing, private or gated, or the hub can't be reached.
         SpecError: Its config is broken or not understood.
     """
-    from kvplan.specs.models import override  # noqa: PLC0415 - models imports this module when it needs it
-
     found = hub.fetch(name, headers=not overrides)
     model = from_config(
         override(found.config, overrides),

@@ -13,7 +13,8 @@ from kvplan.core.hardware import Gpu
 from kvplan.core.units import GIB, MIB
 from kvplan.errors import SpecError, UnknownNameError
 from kvplan.specs import registry
-from kvplan.specs.hardware import FAMILIES, FRAMEWORK_RULES, gpu_aliases, gpu_ids, load_gpu
+from kvplan.specs.families import FAMILIES, FRAMEWORK_RULES
+from kvplan.specs.hardware import gpu_aliases, gpu_ids, load_gpu
 from kvplan.specs.hardware_schema import HardwareSpec
 from kvplan.specs.yaml import load_yaml, read_spec
 

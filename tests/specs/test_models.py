@@ -12,7 +12,8 @@ from kvplan.core.parameters import parameters_total, weights_bytes_model
 from kvplan.core.summary import layer_table, model_summary
 from kvplan.errors import KvplanError, SpecError, UnknownNameError, UnsupportedModelError, UsageError
 from kvplan.specs import registry
-from kvplan.specs.models import load_model, load_spec, override
+from kvplan.specs.models import load_model, load_spec
+from kvplan.specs.overrides import override
 from kvplan.specs.yaml import load_yaml
 
 SPECS = [registry.resolve("model", name) for name in registry.ids("model")]
