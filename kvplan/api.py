@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from kvplan.core.reverse import Needs
     from kvplan.planning.comparison import Comparison
     from kvplan.planning.fields import GridFields, ScenarioFields
+    from kvplan.planning.plan_result import Option, Plan
     from kvplan.planning.scenarios import Scenario
     from kvplan.planning.sweep_result import Sweep
 
@@ -469,3 +470,183 @@ def _planner() -> Planner:
     from kvplan.calibration.planner import Planner  # noqa: PLC0415 - loaded on use
 
     return Planner(load_model=load_model, load_gpu=load_gpu, load_engine=load_engine, estimate=estimate)
+
+
+def plan(
+    model: ModelLike,
+    gpus: GpuLike | Sequence[GpuLike] | None = None,
+    *,
+    rate: float | None = None,
+    users: float | None = None,
+    think_s: float = 0.0,
+    input_tokens: int | str | None = None,
+    output_tokens: int | str | None = None,
+    trace: str | Path | None = None,
+    shared_prefix_tokens: int = 0,
+    prefix_hit_rate: float = 1.0,
+    context: int | None = None,
+    slo_ttft_ms: float | str | None = None,
+    slo_tpot_ms: float | str | None = None,
+    slo_e2e_ms: float | str | None = None,
+    slo_at: str = "p95",
+    engines: EngineLike | Sequence[EngineLike] = "vllm",
+    dtypes: str | Sequence[str | None] | None = None,
+    kv_dtypes: str | Sequence[str | None] | None = None,
+    tp: Sequence[int] | None = None,
+    pp: Sequence[int] | None = None,
+    dp: Sequence[int] | None = None,
+    ep: Sequence[int | None] | None = None,
+    max_gpus: int | None = None,
+    spare_replicas: int = 0,
+    prices: Mapping[str, float] | None = None,
+    max_num_seqs: int | None = None,
+    max_num_batched_tokens: int | None = None,
+    gpu_memory_utilization: float | None = None,
+    max_busy: float = 0.9,
+) -> Plan:
+    """Find the cheapest and the fastest deployment that serves a load within its targets.
+
+    Args:
+        model: What is served.
+        gpus: Accelerators to look at; None is all bundled ones, or those with a price.
+        rate: Requests per second; or
+        users: Users who wait, think and ask again.
+        think_s: Their pause [s].
+        input_tokens: Length of prompts: a number, `uniform:100:2000`, `lognormal:500:1`, `p50=500,p95=4000` [token].
+        output_tokens: Length of answers, in the same forms [token].
+        trace: File with request times and lengths (Azure, BurstGPT, Mooncake), which fills in what is not given.
+        shared_prefix_tokens: Leading prompt tokens that requests share [token].
+        prefix_hit_rate: How often they are cached.
+        context: Longest sequence to plan for [token]; None is the longest prompt and answer.
+        slo_ttft_ms: Target for the time to the first token, `500` or `500@p99` [ms].
+        slo_tpot_ms: Target for the time per token [ms].
+        slo_e2e_ms: Target for the whole answer [ms].
+        slo_at: Statistic of targets that name none: `mean`, `p50`, `p90`, `p95`, `p99`.
+        engines: Engines to look at.
+        dtypes: Weight formats to look at; None among them is the checkpoint's own.
+        kv_dtypes: Cache formats to look at; None among them is the engine's rule.
+        tp: Tensor-parallel ranks to look at; None is the usual ones, as below.
+        pp: Pipeline stages.
+        dp: Data-parallel ranks inside a replica.
+        ep: Expert-parallel ranks.
+        max_gpus: GPUs of the whole plan.
+        spare_replicas: Replicas on top of those that carry the load (N + 1 is 1).
+        prices: GPU → price of one hour; without any, plans are ranked by their number of GPUs.
+        max_num_seqs: Limit on running sequences of a replica; None is searched for.
+        max_num_batched_tokens: Tokens of an iteration.
+        gpu_memory_utilization: The engine's memory fraction.
+        max_busy: Share of a replica's full rate that is planned with at most.
+
+    Returns:
+        The plan; `cheapest` is None where nothing serves the load, with the reasons in `rejected`.
+
+    Raises:
+        UsageError: Values that make no sense together.
+    """
+    from kvplan.planning.demand import read_demand, read_target  # noqa: PLC0415 - loaded on use
+    from kvplan.planning.search import Space, run_plan  # noqa: PLC0415
+    from kvplan.planning.trace import read_trace  # noqa: PLC0415
+
+    loaded = load_model(model)
+    if not 0 < max_busy < 1 or spare_replicas < 0 or (max_gpus is not None and max_gpus < 1):
+        msg = "max_busy must lie between 0 and 1, spare_replicas not below 0, max_gpus not below 1"
+        raise UsageError(msg)
+    priced = {load_gpu(name).id: float(price) for name, price in (prices or {}).items()}
+    if gpus is None:
+        gpus = tuple(priced) or registry.ids("gpu")
+    demand = read_demand(
+        rate=rate,
+        users=users,
+        think_s=think_s,
+        input_tokens=input_tokens,
+        output_tokens=output_tokens,
+        trace=read_trace(Path(trace)) if trace is not None else None,
+        context=context,
+        shared_prefix_tokens=shared_prefix_tokens,
+        prefix_hit_rate=prefix_hit_rate,
+        max_context=loaded.max_context,
+    )
+    wanted = (("ttft_ms", slo_ttft_ms), ("tpot_ms", slo_tpot_ms), ("e2e_ms", slo_e2e_ms))
+    targets = tuple(found for name, value in wanted if (found := read_target(name, value, at=slo_at)) is not None)
+    formats = dict.fromkeys(_listed(dtypes))
+    space = Space(
+        gpus=[load_gpu(gpu) for gpu in _listed(gpus)],
+        engines=[load_engine(engine) for engine in _listed(engines)],
+        models={one or "as published": loaded if one is None else apply_dtype(loaded, one) for one in formats},
+        kv_dtypes=_listed(kv_dtypes),
+        tp=tp,
+        pp=pp,
+        dp=dp,
+        ep=ep,
+        max_gpus=max_gpus,
+        spare_replicas=spare_replicas,
+        prices=priced,
+        settings=Settings(
+            max_num_seqs=max_num_seqs,
+            max_num_batched_tokens=max_num_batched_tokens,
+            gpu_memory_utilization=gpu_memory_utilization,
+        ),
+        max_busy=max_busy,
+    )
+    return run_plan(space, demand, targets)
+
+
+def _listed(value: Any) -> list[Any]:  # noqa: ANN401 - one or several of anything
+    return list(value) if _several(value) else [value]
+
+
+def plan_request(given: Mapping[str, Any], *, scenario_file: str | Path | None = None) -> dict[str, Any]:
+    """Arguments of `plan` from what was written on a command line, over those of a scenario file.
+
+    Raises:
+        UsageError: No model, an argument that does not exist, or a value that is not of its kind.
+    """
+    from kvplan.planning.requests import plan_arguments, prices  # noqa: PLC0415 - loaded on use
+    from kvplan.specs.scenario_file import read_mapping  # noqa: PLC0415
+
+    under: dict[str, Any] = {}
+    if scenario_file is not None:
+        fields, sections = read_scenario_file(scenario_file)
+        shared = ("model", "gpu", "engine", "dtype", "kv_dtype", "context")
+        under = plan_arguments({name: fields[name] for name in shared if name in fields})
+        under.update(plan_arguments(sections.get("plan") or {}))
+    mine = dict(given)
+    if isinstance(mine.get("prices"), str | Path):
+        mine["prices"] = read_mapping(Path(mine["prices"]))
+    if mine.get("price") is not None:
+        mine["prices"] = {**(mine.get("prices") or {}), **prices(mine.pop("price"))}
+    found = {**under, **plan_arguments(mine)}
+    if found.get("model") is None:
+        msg = "no model is given"
+        raise UsageError(msg, hint="--model NAME")
+    return found
+
+
+def service_of(chosen: Option, *, model: ModelLike, settings: Mapping[str, Any]) -> dict[str, Any]:
+    """What a deployment of a plan is started with (`kvplan.report.deploy.Service`)."""
+    published = load_model(model)
+    from kvplan.core.precision import display_dtype  # noqa: PLC0415 - only here
+
+    return {
+        "estimate": chosen.estimate,
+        "model": repository_of(model),
+        "vendor": load_gpu(chosen.gpu).vendor.lower(),
+        "quantization": None if chosen.dtype == display_dtype(published) else chosen.dtype,
+        "max_num_seqs": chosen.max_num_seqs,
+        "max_num_batched_tokens": settings.get("max_num_batched_tokens"),
+        "gpu_memory_utilization": settings.get("gpu_memory_utilization"),
+        "replicas": chosen.replicas + chosen.spare_replicas,
+    }
+
+
+def repository_of(model: ModelLike) -> str:
+    """What an engine loads: the first repository among a bundled model's aliases, else the name as it was given."""
+    name = str(model) if isinstance(model, str | Path) else str(getattr(model, "id", "MODEL"))
+    found = registry.find("model", name)
+    if found is None:
+        return name
+    if "/" in name:
+        return name
+    return next(
+        (alias for alias, spec in registry.aliases("model").items() if spec == found.stem and "/" in alias), name
+    )

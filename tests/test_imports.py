@@ -38,6 +38,7 @@ RESULT_TYPES = {
     "calibration.scoring",
     "calibration.validation",
     "planning.comparison",
+    "planning.plan_result",
     "planning.sweep_result",
 }
 
@@ -120,15 +121,14 @@ def test_cli_imports_nothing_from_click():
         assert not any(name.split(".")[0] == "click" for name in imports(path)), path
 
 
-def loaded_after(*args):
-    """Top-level modules in a fresh interpreter after one command line."""
+def modules_after(*args):
+    """Modules in a fresh interpreter after one command line."""
     code = (
         "import sys, json\n"
         "from kvplan.cli.main import app\n"
         "try:\n    app(sys.argv[1:], prog_name='kvplan')\n"
         "except SystemExit as done:\n    code = done.code or 0\n"
-        "names = sorted({name.split('.')[0] for name in sys.modules})\n"
-        "sys.stderr.write('\\n' + json.dumps([code, names]))\n"
+        "sys.stderr.write('\\n' + json.dumps([code, list(sys.modules)]))\n"
     )
     done = subprocess.run(  # a fresh interpreter is the only honest witness
         [sys.executable, "-c", code, *args], capture_output=True, text=True, check=True, encoding="utf-8"
@@ -136,6 +136,11 @@ def loaded_after(*args):
     code, names = json.loads(done.stderr.splitlines()[-1])
     assert code == 0, done.stderr
     return set(names)
+
+
+def loaded_after(*args):
+    """Top-level modules in a fresh interpreter after one command line."""
+    return {name.split(".")[0] for name in modules_after(*args)}
 
 
 def test_help_loads_neither_rich_nor_yaml_nor_the_hub():
@@ -148,9 +153,30 @@ def test_command_help_loads_nothing_heavy():
     assert not loaded & {"rich", "yaml", "huggingface_hub", "numpy", "pydantic"}
 
 
-def test_estimate_on_a_bundled_model_loads_no_numpy_and_no_hub():
-    loaded = loaded_after("estimate", "--model", "llama-3-8b", "--gpu", "a100-80g", "--json")
+@pytest.mark.parametrize("form", [(), ("--json",), ("--explain",)], ids=str)
+def test_estimate_on_a_bundled_model_loads_no_numpy_and_no_hub(form):
+    loaded = loaded_after("estimate", "--model", "llama-3-8b", "--gpu", "a100-80g", *form)
     assert not loaded & {"numpy", "huggingface_hub", "rich", "pydantic", "requests", "httpx"}
+
+
+def test_estimate_on_a_bundled_model_loads_only_the_rooms_it_walks_through():
+    """What one estimate doesn't ask costs it nothing: other families, other commands, other questions."""
+    modules = modules_after("estimate", "--model", "llama-3-8b", "--gpu", "a100-80g")
+    ours = {name.removeprefix("kvplan.") for name in modules if name.startswith("kvplan.")}
+    rooms = {
+        "planning",
+        "simulation",
+        "calibration",
+        "web",
+        "specs.gguf",
+        "specs.safetensors",
+        "specs.hub",
+        "report.explain",
+    }
+    assert not {name for name in ours if any(name == room or name.startswith(f"{room}.") for room in rooms)}
+    families = {name.split(".")[2] for name in ours if name.startswith("specs.huggingface.")}
+    parts_of_reading = {"blueprint", "blocks", "config", "dimensions", "leftovers", "quantization", "registry"}
+    assert families <= parts_of_reading | {"llama"}, families
 
 
 def test_import_kvplan_is_cheap():

@@ -27,6 +27,7 @@ COMMANDS = {
         module="kvplan.cli.compare", help="Scenarios side by side: what changes against the first, and why."
     ),
     "sweep": LazyCommand(module="kvplan.cli.sweep", help="A grid of scenarios: how figures bend with any field."),
+    "plan": LazyCommand(module="kvplan.cli.plan", help="The cheapest way to serve a load within its targets."),
     "validate": LazyCommand(module="kvplan.cli.validate", help="Predictions against measurements, worst first."),
     "explain-log": LazyCommand(module="kvplan.cli.explain_log", help="An engine's start-up log, figure by figure."),
     "models": LazyCommand(module="kvplan.cli.models", help="Bundled models and your own: list, show, import."),

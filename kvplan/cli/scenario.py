@@ -5,11 +5,15 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
 from kvplan.cli import options
+from kvplan.errors import UsageError
+
+if TYPE_CHECKING:
+    from kvplan.report.deploy import Service
 
 #: Field of a scenario → its option and default, as `kvplan estimate` has them.
 _FIELDS: Final[dict[str, tuple[Any, Any]]] = {
@@ -79,7 +83,7 @@ def with_scenario(*, leave_out: frozenset[str] = frozenset()) -> Callable[[Calla
 
         def run(ctx: typer.Context, **given: Any) -> None:
             mine = {part.name: given[part.name] for part in own}
-            asked = {name: given[name] for name in fields if _was_given(ctx, name)}
+            asked = {name: given[name] for name in fields if was_given(ctx, name)}
             base, sections = merged(given["scenario_file"], asked)
             if given["save_scenario"] is not None:
                 save(given["save_scenario"], {**base, **sections})
@@ -104,7 +108,8 @@ def _keyword(name: str, default: object, annotation: object) -> inspect.Paramete
     return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
 
 
-def _was_given(ctx: typer.Context, name: str) -> bool:
+def was_given(ctx: typer.Context, name: str) -> bool:
+    """True where an option stands on the command line or in the environment."""
     source = ctx.get_parameter_source(name)
     return source is not None and source.name not in {"DEFAULT", "DEFAULT_MAP"}
 
@@ -125,3 +130,21 @@ def save(path: Path, fields: Mapping[str, Any]) -> None:
     from kvplan.cli.output import write_file
 
     write_file(path, api.scenario_text(fields))
+
+
+def write_deployment(place: Path, service: Service) -> None:
+    """Write the files of a deployment into a folder, or the one that a file's name asks for; each whole or not at all."""
+    from kvplan.cli.output import write_file
+    from kvplan.report.deploy import file_for, files
+
+    made = files(service)
+    if place.suffix:
+        write_file(place, file_for(place, made))
+        return
+    try:
+        place.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        message = f"--deploy: cannot make {place}: {error.strerror or error}"
+        raise UsageError(message) from error
+    for name, text in made.items():
+        write_file(place / name, text)

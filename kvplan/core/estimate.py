@@ -6,14 +6,18 @@ once and asked many times.
 
 from __future__ import annotations
 
+from dataclasses import replace
+from typing import Protocol
+
 from kvplan.core import cache, parameters
+from kvplan.core.blocks import Pool
 from kvplan.core.dataclass import dataclass
 from kvplan.core.dtypes import kv_format
 from kvplan.core.efficiency import IDEAL
 from kvplan.core.engine import Engine, Settings
 from kvplan.core.hardware import Gpu
 from kvplan.core.layout import Layout
-from kvplan.core.memory import MemoryPlan, plan_memory
+from kvplan.core.memory import plan_memory
 from kvplan.core.model import CrossAttention, Model
 from kvplan.core.numeric import Num, maximum, minimum
 from kvplan.core.precision import display_dtype
@@ -127,7 +131,43 @@ def _figures(model: Model, kv_dtype: str) -> ModelFigures:
     )
 
 
-def rank_load(deployment: Deployment, workload: Workload, plan: MemoryPlan, *, concurrency: Num) -> Load:
+def moved_to(deployment: Deployment, gpu: Gpu) -> Deployment:
+    """The same model, engine and layout on another accelerator, without compiling its work anew."""
+    efficiency, measured = deployment.engine.efficiency_for(gpu)
+    return replace(
+        deployment,
+        gpu=gpu,
+        machine=replace(deployment.machine, gpu=gpu, efficiency=efficiency),
+        ideal=Machine(gpu=gpu, efficiency=IDEAL),
+        measured=measured,
+        warnings=deployment_warnings(
+            deployment.model,
+            gpu,
+            deployment.engine,
+            deployment.layout,
+            kv_dtype=deployment.kv_dtype,
+            measured=measured,
+        ),
+    )
+
+
+class Room(Protocol):
+    """What a load needs to know of memory."""
+
+    @property
+    def pool(self) -> Pool:
+        """The caches of one rank."""
+
+    @property
+    def max_num_seqs(self) -> int:
+        """Sequences that run at most."""
+
+    @property
+    def max_num_batched_tokens(self) -> int:
+        """Tokens of one iteration at most."""
+
+
+def rank_load(deployment: Deployment, workload: Workload, plan: Room, *, concurrency: Num) -> Load:
     """The load of one data-parallel rank: `concurrency / dp` sequences, and the pool it has for them; arrays give arrays."""
     context = workload.input_tokens + workload.output_tokens
     cached = workload.cached_prefix_tokens

@@ -66,6 +66,16 @@ class Account:
     lines: tuple[LedgerLine, ...]
 
     @property
+    def max_num_seqs(self) -> int:
+        """Sequences that run at most."""
+        return self.limits.max_num_seqs
+
+    @property
+    def max_num_batched_tokens(self) -> int:
+        """Tokens of one iteration at most."""
+        return self.limits.max_num_batched_tokens
+
+    @property
     def fixed_bytes(self) -> int:
         """Everything inside the budget but the pool [byte]."""
         return self.weights.bytes + self.activation.bytes + self.runtime.bytes + self.graph.bytes
@@ -97,8 +107,13 @@ class Question:
         return ceil_div(self.concurrency, self.layout.dp)
 
 
-def account(question: Question) -> Account:
-    """The ledger and pool of one instance."""
+def account(question: Question, *, layers: tuple[CachedLayer, ...] | None = None) -> Account:
+    """The ledger and pool of one instance.
+
+    Args:
+        question: The instance.
+        layers: Its caching layers (`layers_of`), where they are known already: the same on every card.
+    """
     model, gpu, layout, settings = question.model, question.gpu, question.layout, question.settings
     rules = question.engine.memory
     total = settings.gpu_memory_bytes or gpu.framework_memory_bytes
@@ -129,14 +144,8 @@ def account(question: Question) -> Account:
             pass
     weights, peak, around, inside = charged
     room = usable - sum(one.bytes for one in charged) - headroom
-    layers = cached_layers(
-        model,
-        layout,
-        kv_dtype=question.kv_dtype,
-        sparse_latent_rows=rules.sparse_latent_rows,
-        speculative_tokens=settings.speculative_tokens,
-        skip_layers=skipped,
-    )
+    if layers is None:
+        layers = layers_of(question)
     pool = lay_out(pool_request(question, limits, layers, room=room))
     held = _held(question, pool, limits)
     draft = Account(
@@ -158,6 +167,18 @@ def account(question: Question) -> Account:
         lines=(),
     )
     return replace(draft, lines=_lines(draft, rules, budget=formula))
+
+
+def layers_of(question: Question) -> tuple[CachedLayer, ...]:
+    """Caching layers of a rank."""
+    return cached_layers(
+        question.model,
+        question.layout,
+        kv_dtype=question.kv_dtype,
+        sparse_latent_rows=question.engine.memory.sparse_latent_rows,
+        speculative_tokens=question.settings.speculative_tokens,
+        skip_layers=0 if question.gpu.unified_memory else _layers_on_cpu(question.model, question.settings),
+    )
 
 
 def pool_request(question: Question, limits: Limits, layers: tuple[CachedLayer, ...], *, room: int) -> PoolRequest:

@@ -19,14 +19,24 @@ def read_scenario(path: Path) -> tuple[dict[str, Any], dict[str, Any]]:
     Raises:
         SpecError: It can't be read, or is no mapping.
     """
+    data = read_mapping(path)
+    fields = {str(key): value for key, value in data.items() if key not in SECTIONS}
+    return fields, {name: data[name] for name in SECTIONS if data.get(name) is not None}
+
+
+def read_mapping(path: Path) -> dict[str, Any]:
+    """A YAML file that holds names and values.
+
+    Raises:
+        SpecError: It can't be read, or is no mapping.
+    """
     from kvplan.specs.yaml import load_yaml  # noqa: PLC0415 - loaded where a file is read
 
     data: Any = load_yaml(path).data
     if not isinstance(data, Mapping):
-        msg = f"{path}: must be a mapping of scenario fields"
+        msg = f"{path}: must be a mapping of names to values"
         raise SpecError(msg, hint="for example `model: llama-3-8b` and `gpu: a100-80g`, each on a line")
-    fields = {str(key): value for key, value in data.items() if key not in SECTIONS}
-    return fields, {name: data[name] for name in SECTIONS if data.get(name) is not None}
+    return {str(key): value for key, value in data.items()}
 
 
 def scenario_yaml(fields: Mapping[str, Any]) -> str:

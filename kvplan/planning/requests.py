@@ -1,0 +1,109 @@
+"""A plan as it is asked for on a command line or in a scenario file: names and texts become arguments."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from difflib import get_close_matches
+from typing import Any, Final
+
+from kvplan.errors import UnknownNameError, UsageError
+from kvplan.planning.scenarios import field_value
+
+#: What a person writes → the argument of `kvplan.plan`.
+_ARGUMENTS: Final[dict[str, str]] = {
+    "gpu": "gpus",
+    "engine": "engines",
+    "dtype": "dtypes",
+    "kv_dtype": "kv_dtypes",
+    "price": "prices",
+}
+_COUNTS: Final = frozenset({"tp", "pp", "dp", "ep"})
+_NAMES: Final = frozenset({"gpus", "engines", "dtypes", "kv_dtypes"})
+_KNOWN: Final = frozenset(
+    {
+        *_NAMES,
+        *_COUNTS,
+        "model",
+        "rate",
+        "users",
+        "think_s",
+        "input_tokens",
+        "output_tokens",
+        "trace",
+        "context",
+        "shared_prefix_tokens",
+        "prefix_hit_rate",
+        "slo_ttft_ms",
+        "slo_tpot_ms",
+        "slo_e2e_ms",
+        "slo_at",
+        "max_gpus",
+        "spare_replicas",
+        "max_busy",
+        "max_num_seqs",
+        "max_num_batched_tokens",
+        "gpu_memory_utilization",
+        "prices",
+    }
+)
+
+
+def plan_arguments(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Arguments of `kvplan.plan` from what was written.
+
+    >>> plan_arguments({"gpu": ["l4,l40s"], "tp": "1,2", "kv-dtype": "default,fp8", "price": ["l4=0.7"]})
+    {'gpus': ['l4', 'l40s'], 'tp': [1, 2], 'kv_dtypes': [None, 'fp8'], 'prices': {'l4': 0.7}}
+
+    Raises:
+        UsageError: An argument that does not exist, or a value that is not of its kind.
+    """
+    found: dict[str, Any] = {}
+    for key, value in given.items():
+        name = str(key).replace("-", "_")
+        name = _ARGUMENTS.get(name, name)
+        if name not in _KNOWN:
+            near = get_close_matches(name, sorted(_KNOWN), n=3)
+            message = f"plan: no argument {key!r}"
+            raise UnknownNameError(message, hint=f"did you mean {', '.join(near)}?" if near else None)
+        if value is None:
+            continue
+        if name == "prices":
+            found[name] = {**found.get(name, {}), **prices(value)}
+        elif name in _NAMES:
+            found[name] = [field_value("dtype", part) for part in _parts(value)]
+        elif name in _COUNTS:
+            found[name] = [field_value(name, part) for part in _parts(value)]
+        else:
+            found[name] = value
+    return found
+
+
+def prices(given: Mapping[str, Any] | Iterable[str]) -> dict[str, float]:
+    """Prices of a GPU-hour, from a mapping or texts `gpu=1.5`.
+
+    Raises:
+        UsageError: Not a price above 0.
+    """
+    if isinstance(given, Mapping):
+        pairs = [(str(name), value) for name, value in given.items()]
+    else:
+        pairs = [(name, value) for name, _, value in (text.partition("=") for text in given)]
+    found: dict[str, float] = {}
+    for name, value in pairs:
+        try:
+            price = float(value)
+        except (TypeError, ValueError):
+            price = 0.0
+        if not 0 < price < float("inf") or not name.strip():
+            message = f"price: {name}={value} is not a price of a GPU-hour above 0"
+            raise UsageError(message, hint="--price h100-sxm=2.5")
+        found[name.strip()] = price
+    return found
+
+
+def _parts(value: Any) -> list[Any]:  # noqa: ANN401 - text, a list of texts, or data
+    items = value if isinstance(value, list | tuple) else [value]
+    found: list[Any] = []
+    for item in items:
+        found.extend([part for part in item.split(",") if part.strip()] if isinstance(item, str) else [item])
+    return found
