@@ -121,15 +121,19 @@ def _verdict(estimate: Estimate) -> Iterator[Block]:
     text, tone = verdict(estimate)
     yield Line(text="")
     yield Line(text=text, tone=tone)
-    suggestions = estimate.capacity.suggestions
+    suggestions, asked = estimate.capacity.suggestions, estimate.scenario
     if not suggestions:
         return
     if estimate.capacity.fits:
-        yield Bullets(title="For more room", items=suggestions)
+        yield Bullets(title=f"For all {whole(asked.concurrency)} at once", items=suggestions)
         return
-    yield Line(text=f"Smallest change that fits: {suggestions[0]}")
+    goal = "Smallest change that fits one" if asked.concurrency > asked.dp else "Smallest change that fits"
+    yield Line(text=f"{goal}: {suggestions[0]}")
     for other in suggestions[1:]:
-        yield Line(text=f"                       or: {other}")
+        yield Line(text=f"{'or':>{len(goal)}}: {other}")
+    if asked.concurrency > asked.dp:
+        options = f"--concurrency {asked.concurrency} --context {asked.context}"
+        yield Line(text=f"For all {whole(asked.concurrency)} at once: kvplan needs {options}, and your other options")
 
 
 def verdict(estimate: Estimate) -> tuple[str, Tone]:
@@ -148,6 +152,8 @@ def verdict(estimate: Estimate) -> tuple[str, Tone]:
         running = f"{significant(estimate.latency.running)} of {significant(asked.concurrency / asked.dp)} run at once"
         each = " in each" if asked.dp > 1 else ""
         return f"FITS, BUT REQUESTS QUEUE: {room}{replicas}; {running}{each}.", "warning"
+    if asked.concurrency / asked.dp > capacity.max_concurrency:
+        return f"FITS, BUT NOT ALL {whole(asked.concurrency)} AT FULL LENGTH: {room}{replicas}.", "warning"
     return f"FITS: {room}{replicas}.", "good"
 
 

@@ -82,3 +82,16 @@ def test_explain_is_added_to_json_only_when_asked(estimate, model):
     assert "explain" not in EstimateReport(estimate=estimate).data()
     data = EstimateReport(estimate=estimate, explain=True, model=model).data()
     assert set(data["explain"]) == {"weights", "memory", "cache", "capacity", "times"}
+
+
+def test_one_that_fits_is_not_all_that_were_asked(estimate):
+    asked = replace(estimate.scenario, concurrency=4)
+    some = replace(
+        estimate, scenario=asked, capacity=replace(estimate.capacity, max_concurrency=1.7, suggestions=("x",))
+    )
+    text = shown(some)
+    assert "FITS, BUT NOT ALL 4 AT FULL LENGTH" in text
+    assert "For all 4 at once\n  - x" in text
+    none = replace(some, capacity=replace(some.capacity, fits=False, max_concurrency=0.5))
+    assert "Smallest change that fits one: x" in shown(none)
+    assert "kvplan needs --concurrency 4 --context" in shown(none)
