@@ -16,12 +16,14 @@ class Efficiency:
 
     Attributes:
         gemm_bandwidth: Share of peak bandwidth at which weights stream.
+        fp4_bandwidth: Factor on it for 4-bit products (small tiles with scales of their own).
         gemm_mfu: Share of the dense peak of large matrix products, per compute format.
         gemm_idle_tiles: Tiles of 128 × 128 outputs per SM that a product wastes (part of its last wave).
         gemm_activation_traffic: Times that the activations of a GEMM cross memory.
         quantised_activation_traffic: The same where activations are quantised first (fp8, fp4, int8).
         kernel_s: Shortest time of one matrix product inside a graph (launch, ramp, drain).
-        quantise_kernel_s: More of it where activations are quantised (fp8, fp4, int8).
+        quantise_kernel_s: More of it where activations are quantised (fp8, fp4, int8) or weights expanded.
+        block_kernel_s: More of it still where scales cover blocks (activations are quantised in groups).
         dequantise_mfu: Factor on MFU of weight-only formats (weights are expanded before they are multiplied).
         dequantise_bandwidth: Factor on bandwidth of weight-only formats.
         expert_bandwidth: Share of bandwidth at which experts stream.
@@ -51,7 +53,8 @@ class Efficiency:
         moe_layer_s: Shortest time of a layer's routed experts (routing, permuting, combining).
         elementwise_traffic: Times that the residual stream crosses memory per layer beyond GEMMs.
         step_s: Host time per step that the device waits for.
-        eager_layer_s: Host time per layer and step without graphs, as long as it exceeds the device's.
+        host_floor_s: Shortest step: host work that runs beside the device's.
+        eager_layer_s: More of it per layer without graphs.
         sequence_s: Host and sampling time per sequence and step.
         prefill_token_s: Host time per prompt token (tokenising, scheduling).
         request_s: Time per request before its first step (HTTP, tokenising, first detokenising).
@@ -65,12 +68,14 @@ class Efficiency:
     """
 
     gemm_bandwidth: float = 1.0
+    fp4_bandwidth: float = 1.0
     gemm_mfu: Mapping[str, float] = field(default_factory=dict)
     gemm_idle_tiles: float = 0.0
     gemm_activation_traffic: float = 0.0
     quantised_activation_traffic: float = 0.0
     kernel_s: float = 0.0
     quantise_kernel_s: float = 0.0
+    block_kernel_s: float = 0.0
     dequantise_mfu: float = 1.0
     dequantise_bandwidth: float = 1.0
     expert_bandwidth: float = 1.0
@@ -100,6 +105,7 @@ class Efficiency:
     moe_layer_s: float = 0.0
     elementwise_traffic: float = 0.0
     step_s: float = 0.0
+    host_floor_s: float = 0.0
     eager_layer_s: float = 0.0
     sequence_s: float = 0.0
     prefill_token_s: float = 0.0

@@ -105,7 +105,7 @@ def deploy(
         kv_dtype=resolved,
         dtype=display_dtype(model),
         work=compile_work(model, layout, kv_dtype=resolved),
-        machine=Machine(gpu=gpu, efficiency=efficiency),
+        machine=Machine(gpu=gpu, efficiency=efficiency, eager=settings.enforce_eager),
         ideal=Machine(gpu=gpu, efficiency=IDEAL),
         figures=_figures(model, resolved),
         measured=measured,

@@ -35,10 +35,21 @@ class Cost:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Machine:
-    """A GPU under an engine: the rates that are really reached."""
+    """A GPU under an engine: the rates that are really reached.
+
+    Attributes:
+        gpu: The device.
+        efficiency: What the engine gets out of its family.
+        eager: True where kernels are launched one by one, without graphs.
+    """
 
     gpu: Gpu
     efficiency: Efficiency
+    eager: bool = False
+
+    def host_floor_s(self, layers: int) -> float:
+        """Shortest step that the host allows, which works beside the device: longer without graphs [s]."""
+        return self.efficiency.host_floor_s + (self.efficiency.eager_layer_s * layers if self.eager else 0.0)
 
     def bytes_per_s(self, share: float) -> float:
         """Bandwidth at a share of the peak [byte/s]."""
@@ -90,16 +101,18 @@ def gemm_cost(gemm: GemmWork, tokens: Num, machine: Machine) -> Cost:
     eff = machine.efficiency
     quantises = machine.quantises(gemm.compute)
     traffic = eff.quantised_activation_traffic if quantises else eff.gemm_activation_traffic
-    weights = machine.weight_bytes_per_s(eff.gemm_bandwidth, gemm.compute, dequantised=gemm.dequantised)
+    share = eff.gemm_bandwidth * (eff.fp4_bandwidth if quantises and gemm.compute == "fp4" else 1.0)
+    weights = machine.weight_bytes_per_s(share, gemm.compute, dequantised=gemm.dequantised)
     rate = machine.flops_per_s(gemm.compute, dequantised=gemm.dequantised)
     idle = eff.gemm_idle_tiles * machine.multiprocessors() * _TILE_OUTPUTS * gemm.inputs
     per_token = traffic * gemm.activation_bytes / machine.bytes_per_s(1.0)
+    fixed = eff.kernel_s + (eff.quantise_kernel_s if quantises or gemm.dequantised else 0.0)
     return Cost(
         flops=2.0 * gemm.elements * tokens,
         bytes=gemm.weight_bytes + gemm.activation_bytes * tokens,
         memory_s=gemm.weight_bytes / weights + per_token * tokens,
         compute_s=2.0 * gemm.elements / rate * tokens + 2.0 * idle / rate,
-        fixed_s=eff.kernel_s + (eff.quantise_kernel_s if quantises else 0.0),
+        fixed_s=fixed + (eff.block_kernel_s if quantises and gemm.blockwise else 0.0),
     )
 
 
@@ -169,9 +182,7 @@ def visible_tokens(attention: AttentionWork, start: Num, end: Num) -> Num:
     return mean_visible(start, end, attention.window)
 
 
-def decode_attention_cost(
-    attention: AttentionWork, *, sequences: Num, start: Num, end: Num, machine: Machine
-) -> Cost:
+def decode_attention_cost(attention: AttentionWork, *, sequences: Num, start: Num, end: Num, machine: Machine) -> Cost:
     """Cost of one layer's attention for one new token of each sequence, at contexts from `start` to `end`.
 
     The whole visible cache is read: `sequences · visible · cache_bytes`; paging changes nothing here.

@@ -16,7 +16,7 @@ from kvplan.core.work import StepWork
 
 #: Part of a group of prompts that arrive together which a request waits for, where lengths are equal: all of the others
 #: if they stay in step for good.
-_LOCKSTEP = 0.5
+_LOCKSTEP = 0.8
 
 #: Requests in flight from which benchmark servers are set up for throughput.
 _BUSY = 16
@@ -89,10 +89,10 @@ class SteadyState:
 def steady_state(work: StepWork, load: Load, machine: Machine) -> SteadyState:
     """Solve the closed loop of `concurrency` sequences, each `input_tokens` in and `output_tokens` out.
 
-    A sequence that ends makes room for a prompt of `I` tokens, so `D` running sequences bring `R = D · I / O` prompt
-    tokens per iteration; they come `p = min(max(I, R), budget)` at a time, in a share `f = R / p` of iterations:
+    A sequence that ends makes room for a prompt of `I` tokens, so the `D − 1` others bring `R = (D − 1) · I / O` prompt
+    tokens per iteration of a running sequence; they come `p = I / ceil(I / budget)` or more at a time, in a share `f = R / p` of iterations:
 
-    `TPOT = (1 − f) · t(D, 0) + f · t(D, p)`, `prefill = ceil(I / p) · t(D, p)`.
+    `TPOT = (1 − f) · t(D, 0) + f · t(D, p)`, `prefill = ceil(I / budget) · t(D, p)`.
 
     Where `f` reaches 1 prefill is the bottleneck and requests wait for it. Engines that run prompts in iterations of
     their own add `t(0, p)` to the step instead. Little's law ties the rest:
@@ -101,15 +101,16 @@ def steady_state(work: StepWork, load: Load, machine: Machine) -> SteadyState:
     running = minimum(load.concurrency, minimum(load.max_num_seqs, maximum(load.capacity, 1.0)))
     gaps = maximum(load.output_tokens - 1.0, 0.0)
     budget = maximum(load.budget_tokens - running, 1.0)
-    arriving = running * load.input_tokens / maximum(load.output_tokens, 1.0)
-    chunk = minimum(maximum(load.input_tokens, arriving), budget)
-    chunks = ceil(load.input_tokens / chunk)
+    arriving = maximum(running - 1.0, 0.0) * load.input_tokens / maximum(load.output_tokens, 1.0)
+    chunks = ceil(load.input_tokens / budget)
+    chunk = maximum(load.input_tokens / chunks, minimum(arriving, budget))
     share = minimum(arriving / chunk, 1.0)
     decode = _decode_load(load, running)
     mixed = _mixed_load(load, maximum(running - 1.0, 0.0) if load.mixes_prefill else 0.0, chunk=chunk, chunks=chunks)
     decode_step = step_s(work, decode, machine)
     mixed_step = step_s(work, mixed, machine)
-    prefill = chunks * mixed_step + encoder_s(work, load.source_tokens, machine)
+    stages = (chunks + work.pp - 1.0) / work.pp  # chunks of one prompt follow one another through the pipeline
+    prefill = stages * mixed_step + encoder_s(work, load.source_tokens, machine)
     if load.mixes_prefill:
         stall, added = mixed_step, maximum(mixed_step - decode_step, 0.0)
     else:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from kvplan.core.collectives import allreduce_s, alltoall_s, link_for
 from kvplan.core.dataclass import dataclass
-from kvplan.core.numeric import Num, maximum, smooth_maximum
+from kvplan.core.numeric import Num, maximum, minimum, smooth_maximum
 from kvplan.core.results import OpTime
 from kvplan.core.roofline import (
     Cost,
@@ -85,7 +85,7 @@ def step_terms(work: StepWork, load: StepLoad, machine: Machine) -> Iterator[Ter
     turn: the sum is the time until it is back.
     """
     eff = machine.efficiency
-    sequences = load.sequences / work.pp
+    sequences = maximum(load.sequences / work.pp, minimum(load.sequences, 1.0)) if work.pp > 1 else load.sequences
     prefill = load.prefill_tokens
     tokens = sequences + prefill
     sampled = sequences + load.prefill_sequences
@@ -171,7 +171,9 @@ def step_s(work: StepWork, load: StepLoad, machine: Machine) -> Num:
     the terms follow one another.
     """
     if not machine.efficiency.overlap:
-        return sum(term.seconds for term in step_terms(work, load, machine))
+        device = sum(term.seconds for term in step_terms(work, load, machine))
+        floor = machine.host_floor_s(work.layers)
+        return maximum(device, floor) if floor > 0 else device
     memory = compute = messages = 0.0
     for term in step_terms(work, load, machine):
         if term.communication:
@@ -209,7 +211,7 @@ def breakdown(work: StepWork, load: StepLoad, machine: Machine, *, phase: str) -
     for op in OPS:
         if op not in rows or not any(term.seconds > 0 for term in rows[op]):
             continue
-        bounds = {bound: 0.0 for bound in shares}
+        bounds = dict.fromkeys(shares, 0.0)
         for term in rows[op]:
             for bound, seconds in _split(term).items():
                 bounds[bound] += seconds

@@ -47,6 +47,7 @@ class GemmWork:
         activation_bytes: Bytes of inputs and outputs per token [byte].
         compute: Compute format (`mxfp4` as well: which units multiply it depends on the card).
         dequantised: True for weight-only formats.
+        blockwise: True where scales cover two-dimensional blocks, so that activations are quantised in groups.
         sampled: True where only sampled tokens pass (the head).
     """
 
@@ -57,6 +58,7 @@ class GemmWork:
     activation_bytes: int
     compute: str
     dequantised: bool
+    blockwise: bool = False
     sampled: bool = False
 
 
@@ -266,6 +268,7 @@ def _gemm(op: str, tensors: list[Tensor], model: Model, layout: Layout, *, sampl
         activation_bytes=(inputs + outputs) * _ACTIVATION_BYTES,
         compute=_compute(fmt, model),
         dequantised=fmt.compute is None,
+        blockwise=bool(fmt.block_in and fmt.block_out and min(fmt.block_in, fmt.block_out) > 1),
         sampled=sampled,
     )
 
@@ -377,6 +380,4 @@ def _attention_work(mixer: Mixer, layout: Layout, *, kv_dtype: str) -> Attention
 def _recurrent_work(mixer: Recurrent, layout: Layout) -> RecurrentWork:
     """State is read and written once per step; each token updates and reads it: about 6 FLOPs per state element."""
     shards = kv_shards(mixer, layout.tp)
-    return RecurrentWork(
-        state_bytes=state_bytes(mixer) / shards, flops_per_token=6.0 * mixer.state_elements / shards
-    )
+    return RecurrentWork(state_bytes=state_bytes(mixer) / shards, flops_per_token=6.0 * mixer.state_elements / shards)
