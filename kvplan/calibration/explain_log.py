@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from kvplan.calibration.explanation import ExplainedFigure, LogExplanation, Trouble
-from kvplan.calibration.log_reasons import Context, meaning, notes
+from kvplan.calibration.log_reasons import Context, meaning, notes, says
 from kvplan.calibration.log_settings import LogSettings, quantize_if_full, settings_of
 from kvplan.calibration.logs import LogFigure, StartupLog, read_log
 from kvplan.calibration.planner import Planner
@@ -77,7 +77,7 @@ def explain(
         settings=settings.said,
         missing=missing,
         scenario=None if estimate is None else estimate.scenario,
-        figures=tuple(_explained(log, figure, estimate) for figure in figures),
+        figures=tuple(_explained(log, figure, estimate, frozenset(settings.said)) for figure in figures),
         troubles=tuple(Trouble(line=line, text=text, meaning=meaning(text)) for line, text in log.troubles),
         suggestions=() if estimate is None else estimate.capacity.suggestions,
         assumptions=() if estimate is None else estimate.assumptions,
@@ -108,12 +108,12 @@ def _doubts(log: StartupLog) -> list[str]:
     return doubts
 
 
-def _explained(log: StartupLog, figure: LogFigure, estimate: Estimate | None) -> ExplainedFigure:
+def _explained(log: StartupLog, figure: LogFigure, estimate: Estimate | None, given: frozenset[str]) -> ExplainedFigure:
     predicted = None if estimate is None else predicted_figures(estimate).get(figure.name)
     ratio = predicted / figure.value if predicted is not None and figure.value > 0 else None
     said: tuple[str, ...] = ()
     if estimate is not None:
-        said = tuple(notes(Context(log=log, estimate=estimate, figure=figure, ratio=ratio)))
+        said = tuple(notes(Context(log=log, estimate=estimate, figure=figure, ratio=ratio, said=given)))
     return ExplainedFigure(
         name=figure.name,
         unit=figure.unit,
@@ -122,6 +122,7 @@ def _explained(log: StartupLog, figure: LogFigure, estimate: Estimate | None) ->
         ratio=ratio,
         line=figure.line,
         text=figure.text,
+        meaning=says(log, figure),
         formula="" if estimate is None else _formula(figure.name, estimate),
         notes=said,
     )

@@ -21,6 +21,7 @@ class ExplainedFigure(Dumpable):
         ratio: `predicted ÷ logged`.
         line: Line of the log.
         text: That line, shortened.
+        meaning: What the figure says, in other words; empty where its name is enough.
         formula: How kvplan's figure comes about, with its numbers.
         notes: What the engine counts here, and why the two may differ.
     """
@@ -32,6 +33,7 @@ class ExplainedFigure(Dumpable):
     ratio: float | None
     line: int
     text: str
+    meaning: str
     formula: str
     notes: tuple[str, ...]
 

@@ -9,6 +9,7 @@ from kvplan.calibration.logs import LogFigure, StartupLog
 from kvplan.calibration.record import leading_version
 from kvplan.core.dataclass import dataclass
 from kvplan.core.results import Estimate
+from kvplan.core.units import GIB
 
 CLOSE: Final = 0.02
 """A figure within 2 % needs no excuse; logs round to 0.01 GiB and kvplan does not."""
@@ -20,12 +21,21 @@ _GRAPH_INSIDE: Final = (0, 21)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Context:
-    """What a reason may look at."""
+    """What a reason may look at.
+
+    Attributes:
+        log: The log.
+        estimate: kvplan's answer for the same deployment.
+        figure: The figure of the log that is explained.
+        ratio: Predicted ÷ logged, None without a prediction.
+        said: Settings that the log or its reader gave; the others are the engine's defaults.
+    """
 
     log: StartupLog
     estimate: Estimate
     figure: LogFigure
     ratio: float | None
+    said: frozenset[str]
 
     @property
     def engine(self) -> str:
@@ -83,7 +93,7 @@ def _activation(context: Context) -> Iterator[str]:
         return
     yield "the larger of the sampler (max_num_seqs × vocabulary) and one forward pass (max_num_batched_tokens)"
     if context.far:
-        defaults = [name for name in ("max_num_seqs", "max_num_batched_tokens") if name not in context.log.facts]
+        defaults = [name for name in ("max_num_seqs", "max_num_batched_tokens") if name not in context.said]
         if defaults:
             options = " and ".join(f"--{name.replace('_', '-')}" for name in defaults)
             yield f"the log does not say {' and '.join(defaults)}; the engine's defaults were taken: give {options}"
@@ -114,16 +124,29 @@ def _pool(context: Context) -> Iterator[str]:
         yield "printed as GB, counted in GiB (2^30); K and V added"
     if not context.far:
         return
-    if "gpu_memory_utilization" not in context.log.facts:
+    if "gpu_memory_utilization" not in context.said:
         yield "the log does not say its memory fraction; the engine's default was taken: give --gpu-memory-utilization"
+    yield from _fraction(context)
     if context.engine == "tensorrt-llm":
         yield "the fraction is of what is free after loading, so buffers and other processes count"
         return
-    if context.engine == "vllm" and "max_num_seqs" not in context.log.facts:
+    if context.engine == "vllm" and "max_num_seqs" not in context.said:
         yield "the log does not say max_num_seqs, which sets the sampler's peak; the default was taken: give --max-num-seqs"
     if context.engine == "vllm" and context.since(_GRAPH_INSIDE):
         yield "since 0.21 the estimated graphs come off the pool, and that estimate is rough"
     yield "other processes on the card, KV connectors and LoRA slots come off the pool and are not in the log's settings"
+
+
+def _fraction(context: Context) -> Iterator[str]:
+    """The fraction of the card at which the pool would be the log's, all else equal: `(usable + logged − pool) ÷ card`."""
+    memory = context.estimate.memory
+    if context.engine != "vllm" or context.figure.name != "kv_pool_gib":
+        return
+    fraction = (memory.usable_bytes + context.figure.value * GIB - memory.kv_pool_bytes) / memory.gpu_bytes
+    if 0 < fraction <= 1 and "gpu_memory_utilization" not in context.said:
+        yield f"at {fraction:.2f} instead of {memory.usable_bytes / memory.gpu_bytes:.2f} the two would meet"
+    elif fraction > 1:
+        yield "no fraction of this card leaves such a pool: is it another card?"
 
 
 def _tokens(context: Context) -> Iterator[str]:
@@ -201,6 +224,30 @@ _MEANINGS: Final = (
     ),
     ("allocate", "a buffer did not fit on the device: fewer layers on the GPU, a shorter context or smaller KV types"),
 )
+
+
+def says(log: StartupLog, figure: LogFigure) -> str:
+    """What a figure says, read beside the others of its log and without any prediction; empty where its name says it."""
+    values = {name: one.value for name, one in log.figures.items()}
+    match figure.name:
+        case "weights_gib":
+            return "what the parameters take on one GPU"
+        case "kv_pool_gib":
+            return "what is left of the memory fraction for the caches of all running requests"
+        case "kv_pool_tokens":
+            words = "tokens, prompt and answer, of all running requests together"
+            pool = values.get("kv_pool_gib")
+            return (
+                f"{words}; {pool * GIB / figure.value / 1024:.0f} KiB of one GPU for each"
+                if pool and figure.value
+                else words
+            )
+        case "max_concurrency":
+            longest = log.facts.get("max_model_len", "")
+            length = f"{int(longest):,} tokens" if longest.isascii() and longest.isdigit() else "max_model_len"
+            return f"requests of {length} each that run at once; no limit on shorter ones, more of which fit"
+        case _:
+            return ""
 
 
 def meaning(text: str) -> str:

@@ -88,6 +88,9 @@ def _blocks(found: LogExplanation) -> Iterator[Block]:
         rows=tuple(_row(figure) for figure in found.figures),
         left=2,
     )
+    meanings = [f"{_title(figure)}: {figure.meaning}" for figure in found.figures if figure.meaning]
+    if meanings:
+        yield Bullets(title="What the log says", items=tuple(meanings))
     yield from _reasons(found)
     if found.troubles:
         items = [f"line {one.line}: {one.text} — {one.meaning}" for one in found.troubles]
@@ -121,11 +124,15 @@ def _verdict(figures: Sequence[ExplainedFigure]) -> Line:
 def _row(figure: ExplainedFigure) -> tuple[str, ...]:
     return (
         f"{figure.line}",
-        _TITLES.get(figure.name, figure.name.replace("_", " ")),
+        _title(figure),
         _value(figure.logged, figure.unit),
         "–" if figure.predicted is None else _value(figure.predicted, figure.unit),
         "–" if figure.ratio is None else f"{figure.ratio:.3f}",
     )
+
+
+def _title(figure: ExplainedFigure) -> str:
+    return _TITLES.get(figure.name, figure.name.replace("_", " "))
 
 
 def _value(value: float, unit: str) -> str:
@@ -149,7 +156,6 @@ def _reasons(found: LogExplanation) -> Iterator[Block]:
             continue
         parts = [f"kvplan counts {figure.formula}"] if figure.formula else []
         if parts or figure.notes:
-            title = _TITLES.get(figure.name, figure.name)
-            items.append(f"{title}: {'; '.join([*parts, *figure.notes])}")
+            items.append(f"{_title(figure)}: {'; '.join([*parts, *figure.notes])}")
     if items:
         yield Bullets(title="What is counted, and why it may differ", items=tuple(items))

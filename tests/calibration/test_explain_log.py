@@ -84,5 +84,39 @@ def test_keys_of_the_document(data, planner, known_model):
     document = json.loads(asked(data, "vllm_0.19", planner, known_model, gpu="h100-sxm").model_dump_json())
     assert document["schema"] == "kvplan.explain-log/1"
     assert {"engine", "engine_version", "settings", "missing", "scenario", "figures", "troubles"} <= set(document)
-    keys = {"name", "unit", "logged", "predicted", "ratio", "line", "text", "formula", "notes"}
+    keys = {"name", "unit", "logged", "predicted", "ratio", "line", "text", "meaning", "formula", "notes"}
     assert all(set(figure) == keys for figure in document["figures"])
+
+
+#: What people paste: four lines of a server whose settings stand elsewhere.
+PASTED = """\
+INFO [gpu_model_runner.py:2653] Model loading took 14.99 GiB and 5.1 seconds
+INFO [gpu_worker.py:298] Available KV cache memory: 45.2 GiB
+INFO [kv_cache_utils.py:1087] GPU KV cache size: 370,000 tokens
+INFO [kv_cache_utils.py:1091] Maximum concurrency for 131,072 tokens per request: 2.82x
+"""
+
+
+def pool_notes(planner, known_model, **options):
+    log = parse_log(PASTED)
+    found = explain(log, planner=planner, known_model=known_model, options={"model": "llama-3.1-8b", **options})
+    return "; ".join(next(figure.notes for figure in found.figures if figure.name == "kv_pool_gib"))
+
+
+def test_figures_say_something_without_a_prediction(planner, known_model):
+    found = explain(parse_log(PASTED), planner=planner, known_model=known_model, options={})
+    meanings = {figure.name: figure.meaning for figure in found.figures}
+    assert "128 KiB of one GPU for each" in meanings["kv_pool_tokens"]
+    assert "requests of 131,072 tokens each" in meanings["max_concurrency"]
+
+
+def test_the_fraction_that_would_explain_the_pool(planner, known_model):
+    notes = pool_notes(planner, known_model, gpu="a100-80g", engine="vllm@0.11")
+    assert "at 0.78 instead of 0.90 the two would meet" in notes
+    given = pool_notes(planner, known_model, gpu="a100-80g", engine="vllm@0.11", gpu_memory_utilization=0.78)
+    assert "would meet" not in given
+    assert "give --gpu-memory-utilization" not in given
+
+
+def test_another_card_is_suspected(planner, known_model):
+    assert "is it another card?" in pool_notes(planner, known_model, gpu="l40s", gpu_memory_utilization=0.8)
