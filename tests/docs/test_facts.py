@@ -34,7 +34,7 @@ COMMANDS = sorted(
     {
         command
         for page in refresh.PAGES
-        for command in re.findall(r"`(kvplan \S+ [^`]+)`", page.read_text(encoding="utf-8"))
+        for command in re.findall(r"`(kvplan [\w-]+ [^`]+)`", page.read_text(encoding="utf-8"))
         if not PLACEHOLDER.search(command.removeprefix("kvplan"))
     }
 )
