@@ -8,7 +8,8 @@ from typing import Any, Final
 #: Parameter → options that people try for it, coming from engines, benchmarks and papers.
 _OTHER_WORDS: Final[Mapping[str, str]] = {
     "concurrency": "users num-users batch batch-size max-concurrency requests num-requests num-prompts sequences",
-    "context": "context-length context-len context-size ctx ctx-size n-ctx num-ctx seq-len max-seq-len max-context",
+    "context": "context-length context-len context-size ctx ctx-size n-ctx num-ctx seq-len max-seq-len max-context "
+    "input-tokens input-len output-tokens output-len",  # for commands that ask for both as one
     "input_tokens": "input input-length prompt prompt-len prompt-length prompt-tokens isl random-input-len",
     "output_tokens": "output-length osl max-tokens new-tokens max-new-tokens generated-tokens random-output-len",
     "dtype": "quantization quantisation quant precision weights weight-dtype weights-dtype",

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
 import typer
 
 from kvplan.cli import options
@@ -9,6 +11,18 @@ from kvplan.cli.app import Command, new_app
 from kvplan.cli.boundary import EXIT_INFEASIBLE
 
 app = new_app()
+
+Context = Annotated[
+    int,
+    typer.Option(
+        "--context",
+        "--max-model-len",
+        parser=options.tokens,
+        metavar="N",
+        help="Length of each sequence, input + output [tokens]; 32K is 32,768, 32k is 32,000.",
+        rich_help_panel=options.WORKLOAD,
+    ),
+]
 
 
 @app.command(cls=Command)
@@ -25,7 +39,7 @@ def needs(
     dp: options.Dp = 1,
     ep: options.Ep = None,
     concurrency: options.Concurrency = 1,
-    context: options.Context = None,
+    context: Context = 4096,
     gpu_memory_utilization: options.GpuMemoryUtilization = None,
     max_num_seqs: options.MaxNumSeqs = None,
     max_num_batched_tokens: options.MaxNumBatchedTokens = None,
@@ -40,8 +54,8 @@ def needs(
     \b
     Examples:
       kvplan needs --model llama-3.1-8b --gpu l40s --concurrency 32 --context 8192
-      kvplan needs -m qwen3-32b -g l40s --concurrency 4 --context 32768 --dtype fp8
-      kvplan needs -m llama-3.1-70b -g h100 --tp 4 --concurrency 64 --context 16384 --json
+      kvplan needs -m qwen3-32b -g l40s --concurrency 4 --context 32K --dtype fp8
+      kvplan needs -m llama-3.1-70b -g h100 --tp 4 --concurrency 64 --context 16K --json
 
     Exit code 3 says that they do not fit as the deployment stands; the answers then say what would hold them.
     """  # noqa: D301 - click reads \b as "keep these lines"
@@ -61,7 +75,7 @@ def needs(
         dp=dp,
         ep=ep,
         concurrency=concurrency,
-        context=4096 if context is None else context,
+        context=context,
         gpu_memory_utilization=gpu_memory_utilization,
         max_num_seqs=max_num_seqs,
         max_num_batched_tokens=max_num_batched_tokens,
