@@ -2,15 +2,25 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from kvplan.core.dtypes import FORMATS, integer_format
-from kvplan.core.gguf_mixtures import FILE_TYPES, use_more_bits
-from kvplan.core.model import TensorClass
+from kvplan.core.gguf_mixtures import FILE_TYPES, FULL_PRECISION, use_more_bits
+from kvplan.core.model import DenseFeedForward, LayerGroup, TensorClass, Tower, linear
 from kvplan.core.parameters import parameters_total, weights_bytes_model
-from kvplan.core.precision import DTYPES, apply_dtype, canonical_dtype, display_dtype, precision_by_class
+from kvplan.core.precision import (
+    DTYPES,
+    apply_dtype,
+    canonical_dtype,
+    display_dtype,
+    is_quantisable,
+    precision_by_class,
+)
 from kvplan.errors import UnknownNameError
 from kvplan.specs.huggingface import from_config
+from tests.core.builders import attention, dense, experts, layer, model
 
 LLAMA_31_8B = {
     "model_type": "llama", "architectures": ["LlamaForCausalLM"], "hidden_size": 4096, "intermediate_size": 14336,
@@ -140,3 +150,120 @@ def test_layout_of_formats():
     assert FORMATS["mxfp4"].stored_bytes(1, 32) == 17
     assert [i for i in range(32) if use_more_bits(i, 32)][:5] == [0, 1, 2, 3, 6]
     assert set(FILE_TYPES.values()) <= set(FORMATS)
+
+
+PARTS = model(
+    layer(attention(), experts()),
+    towers=(Tower(name="vision", tensors=linear("v", TensorClass.OTHER, out_features=64, in_features=64)),),
+    encoder_groups=(LayerGroup(count=2, layer=layer()),),
+    mtp_layers=(layer(),),
+)
+
+
+def formats(tensors):
+    return {tensor.format.id for tensor in tensors if tensor.format is not None}
+
+
+@pytest.mark.parametrize("name", ["int8", "q8_0"])
+def test_an_override_reaches_every_layer_and_leaves_towers(name):
+    changed = apply_dtype(PARTS, name)
+    assert [group.count for group in changed.encoder_groups] == [2]
+    for inside in (changed.groups[0].layer, changed.encoder_groups[0].layer, changed.mtp_layers[0]):
+        assert name in formats(inside.feed_forward.tensors)
+        assert name in formats(inside.mixers[0].tensors)
+    assert formats(changed.towers[0].tensors) == set()
+    [router, *_] = changed.groups[0].layer.feed_forward.tensors
+    assert router.format in (None, FULL_PRECISION)
+
+
+def test_an_override_drops_what_belonged_to_the_other_checkpoint():
+    read = replace(PARTS, quantization="fp8", kv_dtype="fp8", exact_weight_bytes=5, dtype="fp32")
+    for name, dtype in (("awq", "bf16"), ("q4_k_m", "fp16"), ("fp16", "fp16")):
+        changed = apply_dtype(read, name)
+        assert (changed.kv_dtype, changed.exact_weight_bytes, changed.dtype) == (None, None, dtype)
+    assert apply_dtype(replace(read, dtype="fp16"), "awq").dtype == "fp16"
+    assert apply_dtype(replace(read, dtype="fp16"), "q4_k_m").dtype == "fp16"
+    assert apply_dtype(read, "awq").quantization == "awq"
+    towers = replace(
+        PARTS, quantization="fp8", towers=tuple(replace(t, tensors=fp8_tensors(t.tensors)) for t in PARTS.towers)
+    )
+    assert formats(apply_dtype(towers, "bf16").towers[0].tensors) == set()
+    assert formats(apply_dtype(towers, "int8").towers[0].tensors) == set()
+
+
+def fp8_tensors(tensors):
+    return tuple(replace(tensor, format=FORMATS["fp8_block"]) for tensor in tensors)
+
+
+def test_a_layer_without_feed_forward_is_mapped_too():
+    bare = model(replace(layer(), feed_forward=None))
+    assert formats(apply_dtype(bare, "int8").groups[0].layer.all_tensors()) == {"int8"}
+
+
+def test_precision_of_a_class_is_weighted_by_its_parameters():
+    kind = TensorClass.MLP
+    wide = linear("up", kind, out_features=256, in_features=64)
+    narrow = [replace(t, format=FORMATS["int8"]) for t in linear("down", kind, out_features=64, in_features=128)]
+    found = precision_by_class(model(*[layer(feed_forward=DenseFeedForward(tensors=(*wide, *narrow)))] * 3))[kind]
+    stored = 3 * (256 * 64 * 2 + 64 * 128 + 64 * 2)
+    assert (found.parameters, found.stored_bytes) == (3 * (16384 + 8192), stored)
+    assert found.bits == 8 * stored / found.parameters
+    assert found.formats == ("bf16", "int8")
+    assert found.compute == "bf16"
+    assert TensorClass.HEAD not in precision_by_class(model(tied=True))
+
+
+def as_checkpoint(fmt, *, quantization="compressed-tensors"):
+    quantised = tuple(replace(t, format=fmt) for t in dense().tensors)
+    return model(layer(feed_forward=DenseFeedForward(tensors=quantised)), quantization=quantization)
+
+
+@pytest.mark.parametrize(
+    ("fmt", "shown"),
+    [
+        (FORMATS["fp8_block"], "fp8"), (FORMATS["mxfp8"], "fp8"), (FORMATS["nvfp4_w4a16"], "nvfp4"),
+        (FORMATS["gguf_mxfp4"], "gguf_mxfp4"), (FORMATS["llm_int8"], "int8"), (FORMATS["nf4_double"], "nf4"),
+        (integer_format("awq", bits=4, group_size=64), "awq"), (integer_format("gptq", bits=4, group_size=32), "gptq"),
+        (integer_format("gptq", bits=3, group_size=128), "int3"), (integer_format("int", bits=8), "int8"),
+        (integer_format("int", bits=6, group_size=32), "int6"),
+    ],
+)  # fmt: skip
+def test_the_name_that_people_use_is_that_of_most_quantised_parameters(fmt, shown):
+    assert display_dtype(as_checkpoint(fmt)) == shown
+
+
+def test_the_larger_share_names_a_mixed_checkpoint():
+    both = linear("up", TensorClass.MLP, out_features=256, in_features=64)
+    small = linear("down", TensorClass.MLP, out_features=64, in_features=64)
+    mixed = DenseFeedForward(
+        tensors=(
+            *(replace(t, format=FORMATS["mxfp4"]) for t in small),
+            *(replace(t, format=FORMATS["fp8_block"]) for t in both),
+        )
+    )
+    assert display_dtype(model(layer(feed_forward=mixed), quantization="quark")) == "fp8"
+    deep = [layer(feed_forward=DenseFeedForward(tensors=tuple(replace(t, format=FORMATS["mxfp4"]) for t in small)))] * 5
+    assert display_dtype(model(layer(feed_forward=mixed), *deep, quantization="quark")) == "mxfp4"
+    assert display_dtype(model(quantization="quark")) == "bf16"  # nothing is quantised
+    assert display_dtype(as_checkpoint(FORMATS["nvfp4"], quantization="fp8")) == "nvfp4"
+    assert display_dtype(as_checkpoint(FORMATS["nvfp4"], quantization="awq")) == "awq"
+    assert display_dtype(model(quantization=None, dtype="fp16")) == "fp16"
+
+
+def test_what_a_quantiser_takes():
+    [up] = linear("up", TensorClass.MLP, out_features=8, in_features=8)
+    assert is_quantisable(up)
+    assert not is_quantisable(replace(up, linear=False))
+    for kind in (TensorClass.HEAD, TensorClass.EMBEDDING):
+        assert not is_quantisable(replace(up, tensor_class=kind))
+
+
+def test_a_strange_name_brings_the_nearest_ones():
+    with pytest.raises(UnknownNameError) as caught:
+        canonical_dtype("xyzzy")
+    assert caught.value.hint == "known: " + ", ".join(DTYPES)
+    with pytest.raises(UnknownNameError) as caught:
+        canonical_dtype("awqq")
+    assert str(caught.value.hint).startswith("known: awq")
+    with pytest.raises(UnknownNameError):
+        canonical_dtype("llm_int8")  # a format of checkpoints, not an override
