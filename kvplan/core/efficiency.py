@@ -62,6 +62,7 @@ class Efficiency:
             closed-loop benchmarks set up their servers (intervals of streaming and of looking for new requests).
         stream_tokens_busy: The same from 16 requests in flight on.
         network_s: Latency of one message between nodes.
+        half_accumulate: True where 16-bit products accumulate in 16 bits, which GeForce cards do at twice the printed rate.
         overlap: True where all resources overlap wholly (the floor).
         measured: True where end-to-end measurements of this engine on this family were used; ranges are narrower there.
         spread_tpot, spread_ttft: Half width of the 90 % band as a factor minus one.
@@ -113,6 +114,7 @@ class Efficiency:
     stream_tokens: float = 0.0
     stream_tokens_busy: float = 0.0
     network_s: float = 0.0
+    half_accumulate: bool = False
     overlap: bool = False
     measured: bool = False
     spread_tpot: float = 0.0
@@ -127,4 +129,4 @@ class Efficiency:
         return self.expert_mfu.get(compute, self.expert_mfu.get("default", 1.0))
 
 
-IDEAL = Efficiency(overlap=True)
+IDEAL = Efficiency(overlap=True, half_accumulate=True)

@@ -9,6 +9,7 @@ from kvplan.core.numeric import Num, maximum, minimum, select
 from kvplan.core.work import AttentionWork, ExpertWork, GemmWork, RecurrentWork
 
 _QUANTISED_ACTIVATIONS = frozenset({"fp8", "fp4", "int8", "mxfp4"})
+_HALVES = frozenset({"bf16", "fp16"})
 _MULTIPROCESSORS = 100
 _TILE_OUTPUTS = 128 * 128
 _SCAN_TOKENS = 64
@@ -62,10 +63,17 @@ class Machine:
         """
         if compute == "mxfp4":
             compute = "fp8" if "fp4" in self.gpu.peak_flops_per_s else "bf16"
-            return *self.gpu.peak(compute), compute == "bf16"
-        unit, peak = self.gpu.peak(compute)
+            return *self._peak(compute), compute == "bf16"
+        unit, peak = self._peak(compute)
         narrow = compute in _QUANTISED_ACTIVATIONS
         return unit, peak, narrow and unit != compute
+
+    def _peak(self, compute: str) -> tuple[str, float]:
+        """Unit and dense peak; with 16-bit accumulation the 16-bit rate is half the 8-bit integer one, as on full cards."""
+        unit, peak = self.gpu.peak(compute)
+        if self.efficiency.half_accumulate and unit in _HALVES:
+            peak = max(peak, self.gpu.peak_flops_per_s.get("int8", 0.0) / 2.0)
+        return unit, peak
 
     def flops_per_s(self, compute: str, *, dequantised: bool, grouped: bool = False) -> float:
         """Rate of large (grouped) matrix products [FLOP/s] on the units that the card really has for a format."""
@@ -85,7 +93,7 @@ class Machine:
 
     def attention_peak(self) -> float:
         """Peak of the 16-bit units that attention kernels use [FLOP/s]."""
-        return self.gpu.peak("bf16")[1]
+        return self._peak("bf16")[1]
 
     def multiprocessors(self) -> int:
         """Streaming multiprocessors, compute units or cores; 100 where the sheet is silent."""

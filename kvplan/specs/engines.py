@@ -24,8 +24,8 @@ from kvplan.specs.bundled import load_bundled
 from kvplan.specs.document import YamlDocument, closest
 
 _PHYSICS: Final = "_physics.yaml"
-_DOTTED = re.compile(r"(\d+)\.(\d+)")
-_WHOLE = re.compile(r"(\d+)()")
+_DOTTED = re.compile(r"(\d+)\.(\d+)(?:\.(\d+))?")
+_WHOLE = re.compile(r"(\d+)()()")
 _NAME = re.compile(r"(?P<id>.*?)(?:\s*[@=]+\s*|\s+v?(?=\d))(?P<version>\S.*)\Z")
 _SECTIONS: Final = ("id", "aliases", "memory", "scheduling", "efficiency", "provenance", "notes")
 _BUNDLES: Final = ("inherits", "shared", "families", "fallback", "versions")
@@ -72,7 +72,7 @@ def load_engine(engine: str | os.PathLike[str] | Mapping[str, Any] | Engine, *, 
 
 
 @cache
-def _load_bundled(path: Path, wanted: tuple[int, int] | None) -> Engine:
+def _load_bundled(path: Path, wanted: tuple[int, int, int] | None) -> Engine:
     return _build(_bundled(path), wanted=wanted)
 
 
@@ -81,32 +81,33 @@ def _bundled(path: Path) -> YamlDocument:
     return load_bundled(path)
 
 
-def _wanted(version: str | None) -> tuple[int, int] | None:
-    """Major and minor number of free text; None is the newest."""
+def _wanted(version: str | None) -> tuple[int, int, int] | None:
+    """Major, minor and patch number of free text; None is the newest."""
     if version is None or not version.strip() or version.strip().lower() in {"latest", "main", "nightly"}:
         return None
     match = _DOTTED.search(version) or _WHOLE.search(version)
     if match is None:
         msg = f"engine version {version!r} has no number"
         raise UnknownNameError(msg, hint="write it like vllm@0.19, or leave it out for the newest rules")
-    return int(match[1]), int(match[2] or 0)
+    return int(match[1]), int(match[2] or 0), int(match[3] or 0)
 
 
-def _text(version: tuple[int, int]) -> str:
-    return f"{version[0]}.{version[1]}"
+def _text(version: tuple[int, int, int]) -> str:
+    major, minor, patch = version
+    return f"{major}.{minor}.{patch}" if patch else f"{major}.{minor}"
 
 
-def _key(version: str) -> tuple[int, int]:
+def _key(version: str) -> tuple[int, int, int]:
     found = _wanted(version)
-    return found if found is not None else (0, 0)
+    return found if found is not None else (0, 0, 0)
 
 
-def _versions(data: Fields) -> list[tuple[int, int]]:
+def _versions(data: Fields) -> list[tuple[int, int, int]]:
     names = {name for key in ("memory", "scheduling", "efficiency") for name in data.get(key, {}).get("versions", {})}
     return sorted(_key(name) for name in names)
 
 
-def _build(document: YamlDocument, *, wanted: tuple[int, int] | None) -> Engine:
+def _build(document: YamlDocument, *, wanted: tuple[int, int, int] | None) -> Engine:
     data = document.data
     _known(document, (), data, _SECTIONS)
     if not isinstance(data.get("id"), str):
@@ -130,7 +131,7 @@ def _build(document: YamlDocument, *, wanted: tuple[int, int] | None) -> Engine:
     )
 
 
-def _effective(section: Fields, applied: list[tuple[int, int]]) -> dict[str, Any]:
+def _effective(section: Fields, applied: list[tuple[int, int, int]]) -> dict[str, Any]:
     """Base constants with the overrides of all applied versions, oldest first."""
     merged = {key: value for key, value in section.items() if key != "versions"}
     for overrides in _overrides(section, applied):
@@ -138,7 +139,7 @@ def _effective(section: Fields, applied: list[tuple[int, int]]) -> dict[str, Any
     return merged
 
 
-def _overrides(section: Fields, applied: list[tuple[int, int]]) -> Iterator[Fields]:
+def _overrides(section: Fields, applied: list[tuple[int, int, int]]) -> Iterator[Fields]:
     by_version = {_key(name): overrides for name, overrides in section.get("versions", {}).items()}
     for version in applied:
         if by_version.get(version):
@@ -209,7 +210,7 @@ def _physics() -> _Layers:
 
 
 def _efficiencies(
-    document: YamlDocument, section: Fields, applied: list[tuple[int, int]]
+    document: YamlDocument, section: Fields, applied: list[tuple[int, int, int]]
 ) -> tuple[dict[str, Efficiency], Efficiency]:
     _known(document, ("efficiency",), section, _BUNDLES)
     own = {key: value for key, value in section.items() if key != "versions"}
