@@ -21,7 +21,6 @@ import signal
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -42,23 +41,36 @@ class Mutant:
         self.line = line
 
 
-def mutants(path: Path) -> Iterator[Mutant]:
-    """Every mutant of a module that does more than touch an annotation."""
+def sample(path: Path, *, count: int, seed: int) -> list[Mutant]:
+    """At most `count` mutants of a module that do more than touch an annotation, in the order of its lines.
+
+    Few are taken from one place: eleven ways to replace one `+` are nearly the same mutant.
+    """
     from cosmic_ray.ast import ast_nodes, get_ast  # noqa: PLC0415 - wanted by this script alone
     from cosmic_ray.mutating import mutate_code  # noqa: PLC0415
     from cosmic_ray.plugins import get_operator, operator_names  # noqa: PLC0415
 
     original = path.read_text(encoding="utf-8")
-    meaning = _meaning(original)
-    for name in sorted(operator_names()):
-        if name.startswith("core/Variable"):  # these want arguments
+    meaning, nodes = _meaning(original), list(ast_nodes(get_ast(original)))
+    names = sorted(name for name in operator_names() if not name.startswith("core/Variable"))  # these want arguments
+    operators = {name.removeprefix("core/"): get_operator(name)() for name in names}
+    changes = [
+        (name, occurrence, start)
+        for name, operator in operators.items()
+        for occurrence, (start, _) in enumerate(place for node in nodes for place in operator.mutation_positions(node))
+    ]
+    random.Random(seed).shuffle(changes)  # noqa: S311 - a sample, not a secret
+    drawn: list[Mutant] = []
+    taken = dict[tuple[str, tuple[int, int]], int]()
+    for name, occurrence, start in changes:
+        place = (name.partition("_")[0], start)
+        if len(drawn) == count or taken.get(place, 0) == PER_PLACE:
             continue
-        operator = get_operator(name)()
-        places = [place for node in ast_nodes(get_ast(original)) for place in operator.mutation_positions(node)]
-        for occurrence, (start, _) in enumerate(places):
-            changed = mutate_code(original, operator, occurrence)
-            if changed is not None and _meaning(changed) != meaning:
-                yield Mutant(changed, operator=name.removeprefix("core/"), line=start[0])
+        changed = mutate_code(original, operators[name], occurrence)
+        if changed is not None and _meaning(changed) != meaning:
+            taken[place] = taken.get(place, 0) + 1
+            drawn.append(Mutant(changed, operator=name, line=start[0]))
+    return sorted(drawn, key=lambda one: one.line)
 
 
 def _meaning(source: str) -> str:
@@ -72,18 +84,6 @@ def _meaning(source: str) -> str:
             if getattr(node, name, None) is not None:
                 setattr(node, name, ast.Constant(None))
     return ast.dump(tree)
-
-
-def sample(found: list[Mutant], *, count: int, seed: int) -> list[Mutant]:
-    """At most `count` mutants, few from one place: eleven ways to replace one `+` are nearly the same mutant."""
-    drawn, taken = [], dict[tuple[int, str], int]()
-    random.Random(seed).shuffle(found)  # noqa: S311 - a sample, not a secret
-    for one in found:
-        place = (one.line, one.operator.partition("_")[0])
-        if taken.get(place, 0) < PER_PLACE:
-            taken[place] = taken.get(place, 0) + 1
-            drawn.append(one)
-    return sorted(drawn[:count], key=lambda one: one.line)
 
 
 def outcome(arguments: list[str], *, seconds: float) -> str:
@@ -158,7 +158,7 @@ def main() -> None:
         print(f"{'module':16} {'mutants':>8} {'noticed':>8} {'score':>6}", flush=True)
         total = noticed = 0
         for module in modules:
-            drawn = sample(list(mutants(ROOT / CORE / f"{module}.py")), count=asked.count, seed=asked.seed)
+            drawn = sample(ROOT / CORE / f"{module}.py", count=asked.count, seed=asked.seed)
             kept = survivors(module, drawn, copy=copy, seconds=asked.seconds)
             total, noticed = total + len(drawn), noticed + len(drawn) - len(kept)
             score = 1 - len(kept) / len(drawn) if drawn else 1.0

@@ -261,9 +261,9 @@ def test_what_a_quantiser_takes():
 def test_a_strange_name_brings_the_nearest_ones():
     with pytest.raises(UnknownNameError) as caught:
         canonical_dtype("xyzzy")
-    assert caught.value.hint == "known: " + ", ".join(DTYPES)
+    assert "q4_k_m" in str(caught.value.hint)
     with pytest.raises(UnknownNameError) as caught:
         canonical_dtype("awqq")
-    assert str(caught.value.hint).startswith("known: awq")
+    assert "awq" in str(caught.value.hint)
     with pytest.raises(UnknownNameError):
         canonical_dtype("llm_int8")  # a format of checkpoints, not an override
