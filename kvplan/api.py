@@ -205,7 +205,8 @@ def estimate(
     layout = Layout(tp=tp, pp=pp, dp=dp, ep=ep)
     if gpu_count is not None and gpu_count != layout.gpu_count:
         msg = f"gpu_count: {gpu_count} is not tp × pp × dp = {tp} × {pp} × {dp} = {layout.gpu_count}"
-        raise UsageError(msg, hint=f"leave gpu_count out, or use {layout.gpu_count}")
+        spread = f"tp={gpu_count} lays one copy of the model over all of them, dp={gpu_count} one on each"
+        raise UsageError(msg, hint=spread if layout.gpu_count == 1 else f"leave it out, or use {layout.gpu_count}")
     if gpu_memory_gib is not None and not gpu_memory_gib > 0:
         msg = f"gpu_memory_gib: must be above 0, not {gpu_memory_gib}"
         raise UsageError(msg)

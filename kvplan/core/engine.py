@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import field
+from typing import Final
 
 from kvplan.core.dataclass import dataclass
 from kvplan.core.efficiency import Efficiency
 from kvplan.core.hardware import Gpu
 from kvplan.core.memory_rules import MemoryRules, StateMode
 from kvplan.errors import UsageError
+
+_SURELY_PER_CENT: Final = 10
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,7 +49,9 @@ class Settings:
         fraction = self.gpu_memory_utilization
         if fraction is not None and not 0 < fraction <= 1:
             msg = f"gpu_memory_utilization: must lie above 0 and not above 1, not {fraction}"
-            raise UsageError(msg)
+            raise UsageError(
+                msg, hint=f"{fraction:g} % is {fraction / 100:g}" if fraction >= _SURELY_PER_CENT else None
+            )
         for name in ("max_num_seqs", "max_num_batched_tokens", "gpu_memory_bytes", "block_size"):
             value = getattr(self, name)
             if value is not None and value < 1:

@@ -55,7 +55,8 @@ def canonical_dtype(name: str) -> str:
         return found
     near = difflib.get_close_matches(key, DTYPES, n=3, cutoff=0.5)
     msg = f"dtype: unknown weight format {name!r}"
-    raise UnknownNameError(msg, hint="known: " + ", ".join(near or DTYPES))
+    suggestion = f"did you mean {', '.join(near)}? " if near else ""
+    raise UnknownNameError(msg, hint=f"{suggestion}usual ones: bf16, fp8, int8, int4, awq, gptq, nvfp4, mxfp4, q4_k_m")
 
 
 def apply_dtype(model: Model, dtype: str) -> Model:
