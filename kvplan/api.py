@@ -406,17 +406,17 @@ def compare(
 
 
 def read_scenario_file(path: str | Path) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Fields of a scenario file, checked, and its sections `scenarios`, `vary`, `sweep` and `plan` as they are.
+    """Fields of a scenario file as keywords of `estimate`, and its sections `scenarios`, `vary`, `sweep`, `plan` as they are.
 
     Raises:
         SpecError: It can't be read.
         UsageError: A field that does not exist, or a value that is not of its kind.
     """
-    from kvplan.planning.scenarios import checked_fields  # noqa: PLC0415 - loaded on use
+    from kvplan.planning.scenarios import checked_fields, keywords  # noqa: PLC0415 - loaded on use
     from kvplan.specs.scenario_file import read_scenario  # noqa: PLC0415
 
     fields, sections = read_scenario(Path(path))
-    return checked_fields(fields), sections
+    return keywords(checked_fields(fields)), sections
 
 
 def scenario_text(fields: Mapping[str, Any]) -> str:
@@ -623,20 +623,49 @@ def plan_request(given: Mapping[str, Any], *, scenario_file: str | Path | None =
     return found
 
 
-def service_of(chosen: Option, *, model: ModelLike, settings: Mapping[str, Any]) -> dict[str, Any]:
-    """What a deployment of a plan is started with (`kvplan.report.deploy.Service`)."""
-    published = load_model(model)
+def estimate_of(fields: Mapping[str, Any]) -> Estimate:
+    """Answer the scenario that fields describe, by the names of `estimate`'s keywords.
+
+    Raises:
+        UsageError: No model or GPU is named, or values make no sense together.
+    """
+    given = {name: value for name, value in fields.items() if value is not None}
+    for name in ("model", "gpu"):
+        if name not in given:
+            msg = f"Missing option '--{name}'"
+            raise UsageError(msg, hint=f"`kvplan {name}s list` shows the names; a scenario file may name one too")
+    return estimate(given.pop("model"), given.pop("gpu"), **given)
+
+
+def users_sweep(fields: Mapping[str, Any], answer: Estimate) -> Sweep:
+    """The same scenario for one user up to twice what fits, the asked concurrency among them, with ranges."""
+    most = max(answer.capacity.max_concurrency * answer.scenario.dp * 2, answer.scenario.concurrency, 2)
+    counts = {2**power for power in range(12) if 2**power <= most} | {answer.scenario.concurrency}
+    base = {name: value for name, value in fields.items() if name not in {"concurrency", "gpu_count"}}
+    return sweep(axes={"concurrency": sorted(counts)}, ranges=True, **base)  # type: ignore[misc, unused-ignore]
+
+
+def service_of(answer: Estimate, fields: Mapping[str, Any], *, chosen: Option | None = None) -> dict[str, Any]:
+    """What `kvplan.report.deploy.Service` takes, so that the deployment is the one of the estimate.
+
+    Args:
+        answer: The estimate of one replica.
+        fields: What was asked.
+        chosen: The option of a plan that it belongs to, which sets a limit and replicas.
+    """
     from kvplan.core.precision import display_dtype  # noqa: PLC0415 - only here
 
+    dtype = chosen.dtype if chosen is not None else fields.get("dtype")
+    published = display_dtype(load_model(fields["model"]))
     return {
-        "estimate": chosen.estimate,
-        "model": repository_of(model),
-        "vendor": load_gpu(chosen.gpu).vendor.lower(),
-        "quantization": None if chosen.dtype == display_dtype(published) else chosen.dtype,
-        "max_num_seqs": chosen.max_num_seqs,
-        "max_num_batched_tokens": settings.get("max_num_batched_tokens"),
-        "gpu_memory_utilization": settings.get("gpu_memory_utilization"),
-        "replicas": chosen.replicas + chosen.spare_replicas,
+        "estimate": answer,
+        "model": repository_of(fields["model"]),
+        "vendor": load_gpu(answer.scenario.gpu if chosen is not None else fields["gpu"]).vendor.lower(),
+        "quantization": None if dtype in {None, published} else dtype,
+        "max_num_seqs": chosen.max_num_seqs if chosen is not None else fields.get("max_num_seqs"),
+        "max_num_batched_tokens": fields.get("max_num_batched_tokens"),
+        "gpu_memory_utilization": fields.get("gpu_memory_utilization"),
+        "replicas": chosen.replicas + chosen.spare_replicas if chosen is not None else 1,
     }
 
 

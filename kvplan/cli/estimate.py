@@ -2,46 +2,43 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any
+
 import typer
 
 from kvplan.cli import options
 from kvplan.cli.app import Command, new_app
 from kvplan.cli.boundary import EXIT_INFEASIBLE
+from kvplan.cli.scenario import DeployTo, with_scenario
 
 app = new_app()
 
+Plot = Annotated[
+    Path | None,
+    typer.Option(
+        "--plot",
+        metavar="FILE",
+        help="Memory, latency, throughput and roofline as a picture (.png, .svg).",
+        rich_help_panel=options.OUTPUT,
+    ),
+]
+ServeCommand = Annotated[
+    bool,
+    typer.Option("--serve-command", help="Print only the command that serves this.", rich_help_panel=options.OUTPUT),
+]
+
 
 @app.command(cls=Command)
+@with_scenario()
 def estimate(
     *,
-    model: options.Model,
-    gpu: options.Gpu,
-    engine: options.Engine = "vllm",
-    dtype: options.Dtype = None,
-    kv_dtype: options.KvDtype = None,
-    assume_plain: options.AssumePlain = False,
-    tp: options.Tp = 1,
-    pp: options.Pp = 1,
-    dp: options.Dp = 1,
-    ep: options.Ep = None,
-    gpu_count: options.GpuCount = None,
-    input_tokens: options.InputTokens = 1024,
-    output_tokens: options.OutputTokens = 256,
-    concurrency: options.Concurrency = 1,
-    context: options.Context = None,
-    shared_prefix_tokens: options.SharedPrefixTokens = 0,
-    prefix_hit_rate: options.PrefixHitRate = 1.0,
-    source_tokens: options.SourceTokens = None,
-    network_ms: options.NetworkMs = 0.0,
-    benchmark_requests: options.BenchmarkRequests = None,
-    gpu_memory_utilization: options.GpuMemoryUtilization = None,
-    max_num_seqs: options.MaxNumSeqs = None,
-    max_num_batched_tokens: options.MaxNumBatchedTokens = None,
-    enforce_eager: options.EnforceEager = False,
-    gpu_memory_gib: options.GpuMemoryGib = None,
-    n_gpu_layers: options.NGpuLayers = None,
-    allow_context_overflow: options.AllowContextOverflow = False,
+    base: Mapping[str, Any],
     explain: options.Explain = False,
+    serve_command: ServeCommand = False,
+    deploy: DeployTo = None,
+    plot: Plot = None,
     json: options.Json = False,
     form: options.Format = None,
     output: options.Output = None,
@@ -54,6 +51,7 @@ def estimate(
       kvplan estimate -m llama-3.1-70b -g h100-sxm --tp 4 --concurrency 64
       kvplan estimate -m llama-3-8b -g l4 --dtype fp8 --context 8192 --explain
       kvplan estimate -m llama-3-8b -g a100-80g --json -o answer.json
+      kvplan estimate -m llama-3-8b -g l4 --dtype fp8 --serve-command
 
     Exit code 3 says that it does not fit; the answer then names the smallest change that does.
     """  # noqa: D301 - click reads \b as "keep these lines"
@@ -62,37 +60,39 @@ def estimate(
     from kvplan.report.estimate import EstimateReport
 
     target = destination(json=json, form=form, output=output)
-    answer = api.estimate(
-        model,
-        gpu,
-        engine=engine,
-        dtype=dtype,
-        kv_dtype=kv_dtype,
-        tp=tp,
-        pp=pp,
-        dp=dp,
-        ep=ep,
-        gpu_count=gpu_count,
-        input_tokens=input_tokens,
-        output_tokens=output_tokens,
-        concurrency=concurrency,
-        context=context,
-        gpu_memory_utilization=gpu_memory_utilization,
-        max_num_seqs=max_num_seqs,
-        max_num_batched_tokens=max_num_batched_tokens,
-        enforce_eager=enforce_eager,
-        gpu_memory_gib=gpu_memory_gib,
-        shared_prefix_tokens=shared_prefix_tokens,
-        prefix_hit_rate=prefix_hit_rate,
-        source_tokens=source_tokens,
-        network_ms=network_ms,
-        benchmark_requests=benchmark_requests,
-        n_gpu_layers=n_gpu_layers,
-        allow_context_overflow=allow_context_overflow,
-        assume_plain=assume_plain,
-    )
-    shown = api.load_model(model, assume_plain=assume_plain) if explain else None
-    report = EstimateReport(estimate=answer, explain=explain, model=shown, dtype=dtype)
-    target.emit(report)
+    answer = api.estimate_of(base)
+    if answer.capacity.fits:
+        _beside(base, answer, serve_command=serve_command, deploy=deploy, plot=plot)
+    if not (serve_command and answer.capacity.fits):
+        shown = api.load_model(base["model"], assume_plain=base.get("assume_plain", False)) if explain else None
+        target.emit(EstimateReport(estimate=answer, explain=explain, model=shown, dtype=base.get("dtype")))
     if not answer.capacity.fits:
         raise typer.Exit(EXIT_INFEASIBLE)
+
+
+def _beside(
+    base: Mapping[str, Any], answer: Any, *, serve_command: bool, deploy: Path | None, plot: Path | None
+) -> None:
+    """The picture, the serve command and the files of a deployment, where they are asked for."""
+    from kvplan import api
+
+    if plot is not None:
+        from kvplan.report.plot_estimate import plot_estimate
+
+        gpu = api.load_gpu(base["gpu"])
+        plot_estimate(
+            answer,
+            api.users_sweep(base, answer),
+            plot,
+            peaks=gpu.peak_flops_per_s,
+            bandwidth_bytes_per_s=gpu.memory_bandwidth_bytes_per_s,
+        )
+    if serve_command or deploy is not None:
+        from kvplan.cli.scenario import write_deployment
+        from kvplan.report.deploy import Service, serve_lines
+
+        service = Service(**api.service_of(answer, base))
+        if deploy is not None:
+            write_deployment(deploy, service)
+        if serve_command:
+            typer.echo("\n".join(serve_lines(service)))

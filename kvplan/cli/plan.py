@@ -13,7 +13,7 @@ from kvplan.cli import options
 from kvplan.cli.app import Command, new_app
 from kvplan.cli.boundary import EXIT_INFEASIBLE
 from kvplan.cli.completion import complete_engine, complete_gpu
-from kvplan.cli.scenario import ScenarioFile, save, was_given, write_deployment
+from kvplan.cli.scenario import DeployTo, ScenarioFile, save, was_given, write_deployment
 
 app = new_app()
 
@@ -217,15 +217,6 @@ Choose = Annotated[
         "--choose", metavar="WHICH", help="Plan for --deploy: cheapest or fastest.", rich_help_panel=options.OUTPUT
     ),
 ]
-Deploy = Annotated[
-    Path | None,
-    typer.Option(
-        "--deploy",
-        metavar="FOLDER|FILE",
-        help="Write serve.sh, compose.yaml and kubernetes.yaml, or one of them by its name.",
-        rich_help_panel=options.OUTPUT,
-    ),
-]
 Every = Annotated[bool, typer.Option("--all", help="List every rejected kind.", rich_help_panel=options.OUTPUT)]
 Plot = Annotated[
     Path | None,
@@ -297,7 +288,7 @@ def plan(
     energy: Energy = False,
     every: Every = False,
     choose: Choose = "cheapest",
-    deploy: Deploy = None,
+    deploy: DeployTo = None,
     plot: Plot = None,
     json: options.Json = False,
     form: options.Format = None,
@@ -331,10 +322,10 @@ def plan(
         plot_plan(found, plot)
     chosen = found.fastest if choose == "fastest" else found.cheapest
     lines: tuple[str, ...] = ()
-    if chosen is not None:
+    if chosen is not None and chosen.estimate is not None:
         from kvplan.report.deploy import Service, serve_lines
 
-        service = Service(**api.service_of(chosen, model=asked["model"], settings=asked))
+        service = Service(**api.service_of(chosen.estimate, asked, chosen=chosen))
         lines = tuple(serve_lines(service))
         if deploy is not None:
             write_deployment(deploy, service)

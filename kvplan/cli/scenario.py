@@ -27,6 +27,7 @@ _FIELDS: Final[dict[str, tuple[Any, Any]]] = {
     "pp": (options.Pp, 1),
     "dp": (options.Dp, 1),
     "ep": (options.Ep, None),
+    "gpu_count": (options.GpuCount, None),
     "input_tokens": (options.InputTokens, 1024),
     "output_tokens": (options.OutputTokens, 256),
     "concurrency": (options.Concurrency, 1),
@@ -53,6 +54,15 @@ ScenarioFile = Annotated[
         rich_help_panel=options.SCENARIO,
     ),
 ]
+DeployTo = Annotated[
+    Path | None,
+    typer.Option(
+        "--deploy",
+        metavar="FOLDER|FILE",
+        help="Write serve.sh, compose.yaml and kubernetes.yaml, or one of them by its name.",
+        rich_help_panel=options.OUTPUT,
+    ),
+]
 SaveScenario = Annotated[
     Path | None,
     typer.Option(
@@ -75,11 +85,8 @@ def with_scenario(*, leave_out: frozenset[str] = frozenset()) -> Callable[[Calla
 
     def wrap(command: Callable[..., None]) -> Callable[..., None]:
         fields = {name: item for name, item in _FIELDS.items() if name not in leave_out}
-        own = [
-            part
-            for part in inspect.signature(command, eval_str=True).parameters.values()
-            if part.name not in {"base", "sections"}
-        ]
+        asked_for = inspect.signature(command, eval_str=True).parameters
+        own = [part for part in asked_for.values() if part.name not in {"base", "sections"}]
 
         def run(ctx: typer.Context, **given: Any) -> None:
             mine = {part.name: given[part.name] for part in own}
@@ -87,7 +94,8 @@ def with_scenario(*, leave_out: frozenset[str] = frozenset()) -> Callable[[Calla
             base, sections = merged(given["scenario_file"], asked)
             if given["save_scenario"] is not None:
                 save(given["save_scenario"], {**base, **sections})
-            command(base=base, sections=sections, **mine)
+            both = {"base": base, "sections": sections}
+            command(**{name: both[name] for name in both if name in asked_for}, **mine)
 
         parameters = [
             inspect.Parameter("ctx", inspect.Parameter.POSITIONAL_OR_KEYWORD, annotation=typer.Context),

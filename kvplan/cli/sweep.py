@@ -28,6 +28,26 @@ Axes = Annotated[
 Ranges = Annotated[
     bool, typer.Option("--ranges", help="Add the 90 % band and the floor to CSV and JSON.", rich_help_panel=_SWEPT)
 ]
+Ttft = Annotated[
+    float | None,
+    typer.Option(
+        "--slo-ttft-ms",
+        min=0.0,
+        callback=options.finite,
+        help="Target line in the picture [ms].",
+        rich_help_panel=options.OUTPUT,
+    ),
+]
+Tpot = Annotated[
+    float | None,
+    typer.Option(
+        "--slo-tpot-ms",
+        min=0.0,
+        callback=options.finite,
+        help="Target line in the picture [ms].",
+        rich_help_panel=options.OUTPUT,
+    ),
+]
 Plot = Annotated[
     Path | None,
     typer.Option("--plot", metavar="FILE", help="Curves as a picture (.png, .svg).", rich_help_panel=options.OUTPUT),
@@ -42,6 +62,8 @@ def sweep(
     sections: Mapping[str, Any],
     axes: Axes = None,
     ranges: Ranges = False,
+    slo_ttft_ms: Ttft = None,
+    slo_tpot_ms: Tpot = None,
     plot: Plot = None,
     json: options.Json = False,
     form: options.Format = None,
@@ -67,7 +89,8 @@ def sweep(
     if plot is not None:
         from kvplan.report.plots import plot_sweep
 
-        plot_sweep(found, plot)
+        limits = {"ttft_ms": slo_ttft_ms, "tpot_ms": slo_tpot_ms}
+        plot_sweep(found, plot, limits={name: limit for name, limit in limits.items() if limit is not None})
     target.emit(SweepReport(sweep=found))
     if not found.answered:
         raise typer.Exit(EXIT_INFEASIBLE)

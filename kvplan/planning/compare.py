@@ -75,7 +75,7 @@ def run_compare(
     if len(errors) == len(answers):
         raise errors[0]
     compared = tuple(_compared(one, answer, answers[0]) for one, answer in zip(asked, answers, strict=True))
-    return Comparison(base=_plain(base), scenarios=compared, cautions=tuple(_cautions(compared)))
+    return Comparison(base=plain_base(base), scenarios=compared, cautions=tuple(_cautions(compared)))
 
 
 def _scenario(one: Scenario | Mapping[str, Any] | str) -> Scenario:
@@ -142,9 +142,11 @@ def _change(before: float | None, after: float | None) -> float | None:
     return None if not before or after is None else after / before - 1
 
 
-def _plain(base: Mapping[str, Any]) -> dict[str, Any]:
-    """Base fields as plain data: specs by their id."""
-    return {name: getattr(value, "id", value) for name, value in base.items() if value is not None}
+def plain_base(base: Mapping[str, Any]) -> dict[str, Any]:
+    """Base fields as plain data: specs by their id, changed config keys one by one."""
+    found = {name: getattr(value, "id", value) for name, value in base.items() if value is not None}
+    changed = found.pop("overrides", None) or {}
+    return {**found, **{f"config.{key}": value for key, value in changed.items()}}
 
 
 def _cautions(compared: Sequence[Compared]) -> Iterator[str]:

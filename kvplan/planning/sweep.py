@@ -9,6 +9,7 @@ import numpy as np
 
 from kvplan.core.estimate import Deployment
 from kvplan.errors import KvplanError, UsageError
+from kvplan.planning.compare import plain_base
 from kvplan.planning.grid import ERROR, answer_grid, quantities
 from kvplan.planning.scenarios import LOAD_FIELDS, described
 from kvplan.planning.sweep_result import Array, Sweep
@@ -73,7 +74,7 @@ def run_sweep(
         raise errors[0]
     back = [order.index(name) for name in points]
     return Sweep(
-        base={name: value for name, value in base.items() if value is not None},
+        base=plain_base(base),
         axes={name: tuple(values) for name, values in points.items()},
         arrays={name: values.transpose(back) for name, values in arrays.items()},
         units={"gpu_count": "GPUs", **units},

@@ -239,7 +239,13 @@ def file_for(path: Path, made: Mapping[str, str]) -> str:
 def _yaml(document: Mapping[str, Any]) -> str:
     import yaml  # noqa: PLC0415 - only where a manifest is written
 
-    return yaml.safe_dump(dict(document), sort_keys=False, allow_unicode=True, width=120)
+    class Plain(yaml.SafeDumper):
+        """Writes a part that occurs twice two times, where YAML would refer to the first."""
+
+        def ignore_aliases(self, data: Any) -> bool:  # noqa: ANN401, ARG002 - yaml's signature
+            return True
+
+    return yaml.dump(dict(document), Dumper=Plain, sort_keys=False, allow_unicode=True, width=120)
 
 
 def _extra(service: Service) -> dict[str, Any]:

@@ -43,8 +43,22 @@ def scenario_yaml(fields: Mapping[str, Any]) -> str:
     """Fields and sections as YAML that diffs well: one field a line, in a fixed order, nothing that is a default."""
     import yaml  # noqa: PLC0415 - loaded where a file is written
 
-    plain = {name.replace("_", "-"): _plain(value) for name, value in fields.items() if value is not None}
+    plain = {
+        name if name.startswith("config.") else name.replace("_", "-"): _plain(value)
+        for name, value in _spelt(fields).items()
+        if value is not None
+    }
     return yaml.safe_dump(plain, sort_keys=False, allow_unicode=True, default_flow_style=False, width=100)
+
+
+def _spelt(fields: Mapping[str, Any]) -> dict[str, Any]:
+    """Changed config keys as fields of their own, `config.KEY`; names in sections with dashes, as on a command line."""
+    found = {name: value for name, value in fields.items() if name != "overrides"}
+    found.update({f"config.{key}": value for key, value in (fields.get("overrides") or {}).items()})
+    for section in ("vary", "sweep", "plan"):
+        if isinstance(found.get(section), Mapping):
+            found[section] = {str(key).replace("_", "-"): value for key, value in found[section].items()}
+    return found
 
 
 def _plain(value: Any) -> Any:  # noqa: ANN401 - plain data in and out

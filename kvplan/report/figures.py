@@ -1,0 +1,103 @@
+"""What all pictures share: colours for the colour-blind, markers and hatches for print, and writing a file whole."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any, Final
+
+from kvplan.errors import UsageError
+
+#: Okabe and Ito, Color Universal Design (2008); yellow is left out, it does not print.
+COLOURS: Final = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#000000")
+MARKERS: Final = ("o", "s", "^", "D", "v", "P", "X")
+DASHES: Final = ("-", "--", "-.", ":", (0, (5, 1)), (0, (3, 1, 1, 1)), (0, (1, 1)))
+HATCHES: Final = ("", "//", "\\\\", "xx", "..", "++", "--")
+SUFFIXES: Final = (".png", ".svg", ".pdf")
+_DPI: Final = 144
+_TWO_DECADES: Final = 100
+
+
+def figure(*, width: float, height: float, path: Path) -> Any:  # noqa: ANN401 - matplotlib is untyped
+    """An empty figure in inches, after a look at where it will go.
+
+    Raises:
+        UsageError: A kind of file that is not drawn, a folder that is not there, or matplotlib is not installed.
+    """
+    if path.suffix.lower() not in SUFFIXES:
+        message = f"--plot: {path.name} must end in {', '.join(SUFFIXES)}"
+        raise UsageError(message)
+    if not path.parent.is_dir():
+        message = f"--plot: cannot write {path}: no such folder"
+        raise UsageError(message)
+    try:
+        from matplotlib.figure import Figure  # noqa: PLC0415 - an extra
+    except ImportError as error:
+        message = "--plot needs matplotlib"
+        raise UsageError(message, hint="pip install 'kvplan[plots]'") from error
+    return Figure(figsize=(width, height), layout="constrained")
+
+
+def save(drawn: Any, path: Path) -> None:  # noqa: ANN401 - matplotlib is untyped
+    """Write a figure, whole or not at all; the same figure makes the same file.
+
+    Raises:
+        UsageError: The file can't be written.
+    """
+    import matplotlib as mpl  # noqa: PLC0415 - an extra
+
+    part = path.with_name(f".{path.stem}.{os.getpid()}{path.suffix}")
+    try:
+        with mpl.rc_context({"svg.hashsalt": "kvplan"}):
+            dated = {".svg": {"Date": None}, ".pdf": {"CreationDate": None}}
+            drawn.savefig(part, dpi=_DPI, metadata=dated.get(path.suffix.lower()))
+        part.replace(path)
+    except OSError as error:
+        part.unlink(missing_ok=True)
+        message = f"--plot: cannot write {path}: {error.strerror or error}"
+        raise UsageError(message) from error
+
+
+def tidy(axes: Any, *, title: str, x: str, y: str) -> None:  # noqa: ANN401 - matplotlib is untyped
+    """Title, units on both axes, light grid behind, no box."""
+    axes.set_title(title, fontsize=10, loc="left")
+    axes.set_xlabel(x, fontsize=9)
+    axes.set_ylabel(y, fontsize=9)
+    axes.tick_params(labelsize=8)
+    axes.grid(visible=True, color="#DDDDDD", linewidth=0.6)
+    axes.set_axisbelow(True)
+    for side in ("top", "right"):
+        axes.spines[side].set_visible(False)
+
+
+def powers(axes: Any, values: Any, *, axis: str = "x") -> None:  # noqa: ANN401 - matplotlib is untyped
+    """A logarithmic axis with plain numbers at a few of the values."""
+    from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter  # noqa: PLC0415 - an extra
+
+    known = sorted({float(value) for value in values})
+    if axis == "x":
+        axes.set_xscale("log", base=2)
+        step = max(1, -(-len(known) // 7))
+        axes.set_xticks(known[::step])
+        axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: short(value)))
+        axes.xaxis.set_minor_formatter(NullFormatter())
+        axes.minorticks_off()
+        return
+    axes.set_yscale("log")
+    if max(known) / min(known) < _TWO_DECADES:
+        axes.yaxis.set_major_locator(LogLocator(base=10, subs=(1.0, 2.0, 5.0)))
+    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: short(value)))
+    axes.yaxis.set_minor_formatter(NullFormatter())
+
+
+def short(value: float) -> str:
+    """A number for a tick.
+
+    >>> short(512), short(131072), short(0.25), short(2.5e6)
+    ('512', '131k', '0.25', '2.5M')
+    """
+    for unit, name in ((1e9, "G"), (1e6, "M"), (1e4, "k")):
+        if abs(value) >= unit:
+            scale = 1e3 if name == "k" else unit
+            return f"{value / scale:.3g}{name}"
+    return f"{value:.4g}"
