@@ -111,7 +111,9 @@ def _run(arguments: list[str]) -> int:
     from hypothesis import Phase, settings  # noqa: PLC0415
 
     phases = (Phase.explicit, Phase.generate)  # whoever counts mutants does not read the smallest counterexample
-    settings.register_profile("mutation", phases=phases, derandomize=True, database=None, deadline=None)
+    settings.register_profile(
+        "mutation", phases=phases, max_examples=25, derandomize=True, database=None, deadline=None
+    )
     settings.load_profile("mutation")
     loaded_before = "ignore::pytest.PytestAssertRewriteWarning"
     return int(pytest.main(["-x", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", "-W", loaded_before, *arguments]))
@@ -143,7 +145,6 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=120.0, help="after which a mutant counts as hung")
     asked = parser.parse_args()
     modules = asked.modules or sorted({path.stem for path in (ROOT / CORE).glob("*.py")} - TIMING)
-    sys.dont_write_bytecode = True
     with tempfile.TemporaryDirectory() as folder:
         copy = Path(folder)
         for name in COPIED:
@@ -155,6 +156,7 @@ def main() -> None:
             __import__(heavy)
         if outcome(["kvplan/core", "tests/core"], seconds=10 * asked.seconds) != SURVIVED:
             sys.exit("the tests fail without a mutant")
+        sys.dont_write_bytecode = True  # the run without a mutant has compiled everything; a mutant's must not remain
         print(f"{'module':16} {'mutants':>8} {'noticed':>8} {'score':>6}", flush=True)
         total = noticed = 0
         for module in modules:
