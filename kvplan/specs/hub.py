@@ -17,7 +17,7 @@ from typing import Any, Final, TypeVar
 
 from kvplan.core.dataclass import dataclass
 from kvplan.errors import HubError, KvplanError, SpecError, UsageError
-from kvplan.specs import safetensors
+from kvplan.specs import registry, safetensors
 from kvplan.specs.safetensors_header import StoredTensor, check_header, read_file
 
 _REPOSITORY: Final = re.compile(r"^(?P<id>[\w.\-]+/[\w.\-]+)(@(?P<revision>[\w.\-/]+))?$")
@@ -149,7 +149,9 @@ class _Client:
         status = getattr(getattr(error, "response", None), "status_code", None)
         reason = f"answered {status}" if status else f"can't be reached ({type(error.__cause__ or error).__name__})"
         msg = f"{self.repo_id}: {self.endpoint} {reason}"
-        return HubError(msg, hint="check the connection and HF_ENDPOINT, or give the path of a config.json")
+        bundled = registry.with_option("model", self.repo_id)
+        hint = "check the connection and HF_ENDPOINT, or give the path of a config.json"
+        return HubError(msg, hint=f"{hint}, or take the bundled {bundled}" if bundled else hint)
 
     def knock(self) -> None:
         """Ask once whether the hub is there: a download would try again and again for half a minute.

@@ -28,6 +28,10 @@ _HEAD_BYTES = 4096
 _ALIASES = re.compile(rb"^aliases:\s*(?:\[(?P<flow>[^\]]*)\]|(?P<block>(?:\n[ ]*- [^\n]*)+))", re.MULTILINE)
 _SEPARATOR = re.compile(r",|\n[ ]*- |\n")
 _NEAREST = 3
+#: Names that hold an option: how many cards, or the format of the weights. Compiled on a mistake only.
+_COUNTED: Final = r"(?i)(?P<rest>\d{1,4})\s*[x×*]\s*(?P<name>.+)"
+_COUNTED_AFTER: Final = r"(?i)(?P<name>.+?)\s*[x×*:]\s*(?P<rest>\d{1,4})"
+_FORMATTED: Final = r"(?i)(?P<name>.+)[-_:](?P<rest>bf16|fp8|int8|int4|awq|gptq|nvfp4|mxfp4|q[2-8]_[k01]\w*)"
 
 
 def spec_folder(kind: Kind) -> Path:
@@ -50,7 +54,7 @@ def aliases(kind: Kind) -> dict[str, str]:
 
 
 def resolve(kind: Kind, name: str) -> Path:
-    """File of a bundled spec, by id or alias, whatever the case.
+    """File of a bundled spec, by id or alias, whatever the case, with dashes or spaces.
 
     Raises:
         UnknownNameError: No spec has that name; the hint has the nearest ones.
@@ -65,7 +69,7 @@ def resolve(kind: Kind, name: str) -> Path:
 def find(kind: Kind, name: str) -> Path | None:
     """As `resolve`, but None for an unknown name."""
     folder = spec_folder(kind)
-    wanted = name.casefold()
+    wanted = "-".join(name.casefold().split())
     if wanted not in _ids(folder):
         wanted = _folded_aliases(folder).get(wanted, "")
     return folder / f"{wanted}{_SUFFIX}" if wanted else None
@@ -81,10 +85,34 @@ def nearest(kind: Kind, name: str) -> list[str]:
     return [known[item] for item in close]
 
 
+def with_option(kind: Kind, name: str) -> str | None:
+    """A bundled name and the option that says the rest of a name: `8xh100` is `h100 --tp 8`, `x-fp8` is `x --dtype fp8`.
+
+    >>> with_option("gpu", "2 x L40S"), with_option("model", "Qwen/Qwen3-32B-AWQ"), with_option("model", "what-fp8")
+    ('l40s --tp 2', 'qwen3-32b --dtype awq', None)
+    """
+    patterns: tuple[str, ...]
+    match kind:
+        case "gpu":
+            patterns, option = (_COUNTED, _COUNTED_AFTER), "--tp"
+        case "model":
+            patterns, option = (_FORMATTED,), "--dtype"
+        case _:
+            return None
+    for pattern in patterns:
+        found = re.fullmatch(pattern, name.strip())
+        path = find(kind, found["name"]) if found else None
+        if found and path is not None:
+            return f"{path.stem} {option} {found['rest'].casefold()}"
+    return None
+
+
 def _hint(kind: Kind, name: str) -> str:
-    near = nearest(kind, name)
+    meant = with_option(kind, name)
+    near = [meant] if meant else nearest(kind, name)
     suggestion = f"did you mean {', '.join(near)}? " if near else ""
-    return f"{suggestion}`{_LIST_COMMAND[kind]}` shows all, or give the path of a spec file"
+    part = name.casefold() if name and any(name.casefold() in one for one in ids(kind)) else ""
+    return f"{suggestion}`{f'{_LIST_COMMAND[kind]} {part}'.strip()}` shows all, or give the path of a spec file"
 
 
 @cache

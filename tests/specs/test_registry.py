@@ -55,6 +55,28 @@ def test_unknown_names_suggest_and_never_choose() -> None:
     assert caught.value.exit_code == 2
 
 
+@pytest.mark.parametrize(
+    ("kind", "name", "hint"),
+    [
+        ("gpu", "8xh100", "did you mean h100-80g-sxm --tp 8? "),
+        ("gpu", "l40s:2", "did you mean l40s --tp 2? "),
+        ("model", "Qwen3-32B-FP8", "did you mean qwen3-32b --dtype fp8? "),
+        ("model", "llama-3.1-8b:q4_K_M", "did you mean llama-3.1-8b --dtype q4_k_m? "),
+        ("model", "mixtral", "`kvplan models list mixtral` shows all"),
+        ("model", "no-such-fp8", "`kvplan models list` shows all"),
+    ],
+)
+def test_a_name_that_holds_an_option_is_taken_apart(kind: registry.Kind, name: str, hint: str) -> None:
+    with pytest.raises(UnknownNameError) as caught:
+        registry.resolve(kind, name)
+    assert hint in str(caught.value.hint)
+
+
+def test_spaces_are_dashes() -> None:
+    assert registry.resolve("gpu", "NVIDIA H100 80GB HBM3").stem == "h100-80g-sxm"
+    assert registry.resolve("model", "Llama 3.1 8B").stem == "llama-3.1-8b"
+
+
 @pytest.mark.parametrize("name", ["", ".", "..", "../hardware_specs/h100-80g-sxm", "zzzzzz", "_aliases"])
 def test_strange_names_are_unknown(name: str) -> None:
     with pytest.raises(UnknownNameError):
