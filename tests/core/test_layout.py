@@ -61,7 +61,7 @@ def test_layouts_that_a_model_can_have():
         (Layout(tp=3), "tp: 3 does not divide the 8 attention heads of small", "use one of 1, 2, 4, 8"),
         (Layout(tp=16), "tp: 16 does not divide the 8 attention heads of small", "use one of 1, 2, 4, 8"),
         (Layout(pp=3), "pp: 3 stages are more than the 2 layers of small", None),
-        (Layout(tp=2, dp=2, ep=3), "ep: 3 does not divide the tp × dp = 4 ranks", "use ep=4, or leave it out"),
+        (Layout(tp=2, dp=5, ep=3), "ep: 3 does not divide the tp × dp = 10 ranks", "use ep=10, or leave it out"),
         (Layout(dp=16, ep=16), "ep: 16 does not divide the 8 routed experts of small", None),
     ],
 )
@@ -78,6 +78,9 @@ def test_a_dense_model_has_no_experts_to_divide():
     assert caught.value.hint == "leave ep out"
     with pytest.raises(UsageError, match="tp: 3"):
         Layout(tp=3).check(model(layer(latent())))
+    with pytest.raises(UsageError) as caught:
+        Layout(tp=2).check(model(layer(attention(heads=9, kv_heads=3))))
+    assert caught.value.hint == "use one of 1, 3, 9"
 
 
 def test_every_width_of_heads_and_experts_must_divide():
