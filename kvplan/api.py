@@ -87,6 +87,13 @@ def load_engine(engine: EngineLike) -> Engine:
     return load(engine)
 
 
+def engine_versions(engine: str) -> tuple[str, ...]:
+    """Versions of a bundled engine at which its rules change, oldest first; those between take the rules before them."""
+    from kvplan.specs.engines import engine_versions as versions  # noqa: PLC0415 - loaded on use
+
+    return versions(engine)
+
+
 _deployments: OrderedDict[tuple[Any, ...], tuple[tuple[Any, ...], Deployment]] = OrderedDict()
 
 

@@ -16,7 +16,7 @@ Name = Annotated[
     str,
     typer.Argument(
         metavar="NAME|PATH",
-        help="Engine, with @version where rules differ.",
+        help="Engine, with @version where rules differ (`kvplan engines list`).",
         autocompletion=complete_engine,
         show_default=False,
     ),
@@ -38,12 +38,15 @@ def list_engines(
     """  # noqa: D301 - click reads \b as "keep these lines"
     from kvplan import api
     from kvplan.cli.output import destination
-    from kvplan.report.specs import EngineListReport
+    from kvplan.report.engines import EngineListReport
     from kvplan.specs.registry import ids
 
     target = destination(json=json, form=form, output=output)
     names = [name for name in ids("engine") if text.lower() in name]
-    report = EngineListReport(engines=tuple(api.load_engine(name) for name in names))
+    report = EngineListReport(
+        engines=tuple(api.load_engine(name) for name in names),
+        versions={name: api.engine_versions(name) for name in names},
+    )
     target.emit(report)
 
 
@@ -58,7 +61,7 @@ def show(name: Name, json: options.Json = False, form: options.Format = None, ou
     """  # noqa: D301 - click reads \b as "keep these lines"
     from kvplan import api
     from kvplan.cli.output import destination
-    from kvplan.report.specs import EngineReport
+    from kvplan.report.engines import EngineReport
 
     target = destination(json=json, form=form, output=output)
     target.emit(EngineReport(engine=api.load_engine(name)))

@@ -1,4 +1,4 @@
-"""Models, GPUs and engines for people: one shown in full, many as a list."""
+"""Models and GPUs for people: one shown in full, many as a list."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from typing import Any
 
 from kvplan.core.cache import elements_per_token, state_elements
 from kvplan.core.dataclass import dataclass
-from kvplan.core.engine import Engine
 from kvplan.core.hardware import Gpu
 from kvplan.core.model import Model
 from kvplan.core.precision import display_dtype
@@ -274,82 +273,3 @@ class GpuListReport:
 def _peak(gpu: Gpu, name: str) -> str:
     rate = gpu.peak_flops_per_s.get(name)
     return significant(rate / TERA) if rate else ""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EngineReport:
-    """One engine at one version: its rules and how near it comes to the roofline."""
-
-    engine: Engine
-
-    def data(self) -> dict[str, Any]:
-        """A `kvplan.engine/1` document."""
-        return {"schema": "kvplan.engine/1", "name": self.engine.name, **plain_data(self.engine)}
-
-    def records(self) -> Sequence[Mapping[str, Any]]:
-        """One flat row."""
-        return (flat(self.data()),)
-
-    def blocks(self) -> Sequence[Block]:
-        """Memory rules, scheduling, efficiencies by family, provenance."""
-        return list(_engine_blocks(self.engine))
-
-
-def _engine_blocks(engine: Engine) -> Iterator[Block]:
-    yield Line(text=engine.name, tone="title")
-    for title, part in (("Memory rules", engine.memory), ("Scheduling", engine.scheduling)):
-        plain = flat(plain_data(part))
-        if plain:
-            rows = tuple((name, _value(value)) for name, value in plain.items() if value is not None)
-            yield Table(title=title, columns=("", ""), rows=rows, left=1, open_end=True)
-    measured = {name: value for name, value in engine.efficiencies.items() if value.measured}
-    families = {**measured, "(any other)": engine.fallback}
-    plain = {name: flat(plain_data(value)) for name, value in families.items()}
-    fields = list(dict.fromkeys(name for row in plain.values() for name in row))
-    rows = tuple((name, *(_value(row.get(name)) for row in plain.values())) for name in fields)
-    yield Table(
-        title="Efficiencies of measured device families (--json has the inherited ones)",
-        columns=("", *plain),
-        rows=rows,
-    )
-    if engine.notes:
-        yield Bullets(title="Provenance", items=engine.notes)
-
-
-def _value(value: Any) -> str:  # noqa: ANN401 - any YAML scalar
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    if isinstance(value, float):
-        return f"{value:.4g}"
-    if isinstance(value, int):
-        return whole(value)
-    return "" if value is None else str(value)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EngineListReport:
-    """Engine profiles, one line each."""
-
-    engines: tuple[Engine, ...]
-
-    def data(self) -> list[dict[str, Any]]:
-        """Names, versions and the device families that each was measured on."""
-        return [
-            {
-                "id": engine.id,
-                "name": engine.name,
-                "version": engine.version,
-                "measured": sorted(name for name, value in engine.efficiencies.items() if value.measured),
-            }
-            for engine in self.engines
-        ]
-
-    def records(self) -> Sequence[Mapping[str, Any]]:
-        """One row per profile."""
-        return [flat(item) for item in self.data()]
-
-    def blocks(self) -> Sequence[Block]:
-        """A table."""
-        rows = tuple((item["name"], ", ".join(item["measured"])) for item in self.data())
-        columns = ("engine", "measured on")
-        return (Table(title="", columns=columns, rows=rows, left=2),)

@@ -64,6 +64,10 @@ def test_gpus_show(invoke):
     assert data["memory_bandwidth_bytes_per_s"] == pytest.approx(2.039e12)
 
 
+def test_engines_list_names_the_versions_to_ask_for(invoke):
+    assert "0.19, " in ask(invoke, "engines", "list", "vllm")
+
+
 def test_engines_show(invoke):
     assert ask(invoke, "engines", "show", "vllm").startswith("vllm")
     assert json.loads(ask(invoke, "engines", "show", "ideal", "--json"))["id"] == "ideal"

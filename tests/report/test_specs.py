@@ -9,8 +9,9 @@ from kvplan.core.engine import Engine
 from kvplan.core.hardware import Gpu
 from kvplan.core.model import Layer, MixtureOfExperts, Recurrent, TensorClass, group_layers, linear
 from kvplan.report.as_plain import render_plain
+from kvplan.report.engines import EngineListReport, EngineReport
 from kvplan.report.render import Form, render
-from kvplan.report.specs import EngineListReport, EngineReport, GpuListReport, GpuReport, ModelListReport, ModelReport
+from kvplan.report.specs import GpuListReport, GpuReport, ModelListReport, ModelReport
 
 
 @pytest.fixture
@@ -78,7 +79,7 @@ def test_an_engine_shows_its_efficiencies():
     text = render_plain(EngineReport(engine=engine).blocks())
     for words in ("x@1", "rule", "fraction", "hopper", "(any other)", "gemm_bandwidth"):
         assert words in text
-    assert EngineListReport(engines=(engine,)).data()[0]["name"] == "x@1"
+    assert EngineListReport(engines=(engine,), versions={}).data()[0]["name"] == "x@1"
 
 
 @pytest.mark.parametrize("form", list(Form))
