@@ -30,7 +30,10 @@ GroupBy = Annotated[
     typer.Option("--group-by", metavar="NAMES", help="Any of model,gpu,engine,engine_version.", rich_help_panel=_SHOWN),
 ]
 Worst = Annotated[
-    int, typer.Option("--worst", min=0, help="Groups and rows shown, worst first; 0 is all.", rich_help_panel=_SHOWN)
+    int,
+    typer.Option(
+        "--worst", min=0, metavar="N", help="Groups and rows shown, worst first; 0 is all.", rich_help_panel=_SHOWN
+    ),
 ]
 Plot = Annotated[
     Path | None,
@@ -58,14 +61,23 @@ Engine = Annotated[
 EngineVersion = Annotated[
     str | None, typer.Option("--engine-version", metavar="TEXT", help="Engine version.", rich_help_panel=_ROWS)
 ]
-Tp = Annotated[int | None, typer.Option("--tp", min=1, help="Tensor-parallel ranks [GPUs].", rich_help_panel=_ROWS)]
-Pp = Annotated[int | None, typer.Option("--pp", min=1, help="Pipeline stages [GPUs].", rich_help_panel=_ROWS)]
-Dp = Annotated[int | None, typer.Option("--dp", min=1, help="Data-parallel ranks [GPUs].", rich_help_panel=_ROWS)]
-Ep = Annotated[int | None, typer.Option("--ep", min=1, help="Expert-parallel ranks.", rich_help_panel=_ROWS)]
+Tp = Annotated[
+    int | None, typer.Option("--tp", min=1, metavar="N", help="Tensor-parallel ranks [GPUs].", rich_help_panel=_ROWS)
+]
+Pp = Annotated[
+    int | None, typer.Option("--pp", min=1, metavar="N", help="Pipeline stages [GPUs].", rich_help_panel=_ROWS)
+]
+Dp = Annotated[
+    int | None, typer.Option("--dp", min=1, metavar="N", help="Data-parallel ranks [GPUs].", rich_help_panel=_ROWS)
+]
+Ep = Annotated[
+    int | None, typer.Option("--ep", min=1, metavar="N", help="Expert-parallel ranks.", rich_help_panel=_ROWS)
+]
 Dtype = Annotated[str | None, typer.Option("--dtype", metavar="FORMAT", help="Weights.", rich_help_panel=_ROWS)]
 KvDtype = Annotated[str | None, typer.Option("--kv-dtype", metavar="FORMAT", help="KV cache.", rich_help_panel=_ROWS)]
 Concurrency = Annotated[
-    int | None, typer.Option("--concurrency", "-c", min=1, help="Sequences in flight.", rich_help_panel=_ROWS)
+    int | None,
+    typer.Option("--concurrency", "-c", min=1, metavar="N", help="Sequences in flight.", rich_help_panel=_ROWS),
 ]
 
 
