@@ -58,7 +58,7 @@ def read_lengths(given: Any) -> Lengths:  # noqa: ANN401 - a number, text, or le
     """Lengths from a number or text.
 
     >>> read_lengths(1024).mean, read_lengths("lognormal:500:1").longest
-    (1024.0, 10965)
+    (1024.0, 10992)
 
     Raises:
         UsageError: Not of a known form, or below one token.
