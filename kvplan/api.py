@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from typing_extensions import Unpack
 
     from kvplan.calibration.explanation import LogExplanation
+    from kvplan.calibration.fit import Calibration
     from kvplan.calibration.planner import Planner
     from kvplan.calibration.validation import Validation
     from kvplan.core.reverse import Needs
@@ -166,6 +167,7 @@ def estimate(
     source_tokens: int | None = None,
     network_ms: float = 0.0,
     benchmark_requests: int | None = None,
+    equal_lengths: bool = False,
     allow_context_overflow: bool = False,
     assume_plain: bool = False,
     overrides: Mapping[str, Any] | None = None,
@@ -198,6 +200,7 @@ def estimate(
         source_tokens: Encoder tokens of an encoder–decoder model.
         network_ms: Network time added to TTFT [ms].
         benchmark_requests: Requests of a closed-loop benchmark that starts with all its concurrency at once.
+        equal_lengths: A closed-loop benchmark whose requests are all of one length, so that their prompts come together.
         allow_context_overflow: Plan beyond the model's own limit.
         assume_plain: Read an unknown plain architecture as a plain decoder.
         overrides: Config fields of the model to change.
@@ -242,6 +245,7 @@ def estimate(
         shared_prefix_tokens=shared_prefix_tokens,
         prefix_hit_rate=prefix_hit_rate,
         benchmark_requests=benchmark_requests,
+        equal_lengths=equal_lengths,
         source_tokens=source_tokens,
         network_ms=network_ms,
     )
@@ -453,6 +457,39 @@ def validate(
     from kvplan.calibration.validate import validate as run  # noqa: PLC0415 - loaded on use
 
     return run(source, planner=_planner(), group_by=list(group_by), defaults=dict(defaults or {}))
+
+
+def calibrate(
+    source: str | Path | Iterable[Mapping[str, object]],
+    *,
+    engine: EngineLike | None = None,
+    defaults: Mapping[str, Any] | None = None,
+) -> Calibration:
+    """Fit the efficiencies of one engine to measured TTFT and TPOT; needs the extra `calibrate`.
+
+    Args:
+        source: Records as `validate` reads them.
+        engine: Profile to start from; None is the one that the records name.
+        defaults: Values for cells that the file leaves empty.
+
+    Returns:
+        The engine with fitted efficiencies, and errors before, in sample and out of sample per device family.
+
+    Raises:
+        SpecError: The file is broken: all its errors in one run.
+        UsageError: Nothing to fit, several engines, or the extra is missing.
+    """
+    from kvplan.calibration.fit import calibrate as run  # noqa: PLC0415 - loaded on use
+
+    start = load_engine(engine) if engine is not None else None
+    return run(source, planner=_planner(), engine=start, defaults=dict(defaults or {}))
+
+
+def profile_text(engine: EngineLike, *, comment: str = "") -> str:
+    """An engine as the text of a profile file that `--engine PATH` and `load_engine` read."""
+    from kvplan.specs.profile_writing import profile_yaml  # noqa: PLC0415 - loaded on use
+
+    return profile_yaml(load_engine(engine), comment=comment)
 
 
 def explain_log(source: str | Path, **options: Any) -> LogExplanation:  # noqa: ANN401 - as `estimate` takes them

@@ -17,6 +17,7 @@ BURST: Final = (
     f"rows with a length range are closed-loop runs of {PROMPTS_PER_CONCURRENCY} requests per unit of concurrency "
     "that start all at once (InferenceX protocol)"
 )
+IN_STEP: Final = "rows without a length range are closed-loop runs of equal lengths, whose prompts come together"
 PREFILL_ALONE: Final = "rows with a TTFT alone, one request at a time, are a prompt and its first token"
 
 _UNIFORM: Final = re.compile(r"uniform\s+([0-9]*\.?[0-9]+)\s*(?:-|–|to)\s*([0-9]*\.?[0-9]+)\s+of\s+nominal\Z")
@@ -82,6 +83,9 @@ class Record:
                 *assumptions,
                 BURST,
             )
+        in_step = requests is None and self.concurrency > 1 and self.is_latency
+        if in_step:
+            assumptions = (*assumptions, IN_STEP)
         scale = 1.0 if factor is None else factor
         if self.is_prefill_alone:
             assumptions = (*assumptions, PREFILL_ALONE)
@@ -103,6 +107,7 @@ class Record:
             "enforce_eager": self.enforce_eager,
             "gpu_memory_gib": self.total_gpu_gib,
             "benchmark_requests": requests,
+            "equal_lengths": in_step,
             "allow_context_overflow": True,  # it was measured, so it ran
         }
         return arguments, (*self.notes, *assumptions)

@@ -258,6 +258,14 @@ BenchmarkRequests = Annotated[
         rich_help_panel=WORKLOAD,
     ),
 ]
+EqualLengths = Annotated[
+    bool,
+    typer.Option(
+        "--equal-lengths",
+        help="A closed-loop benchmark whose requests are all of one length, so that their prompts come together.",
+        rich_help_panel=WORKLOAD,
+    ),
+]
 GpuMemoryUtilization = Annotated[
     float | None,
     typer.Option(

@@ -37,6 +37,7 @@ _FIELDS: Final[dict[str, tuple[Any, Any]]] = {
     "source_tokens": (options.SourceTokens, None),
     "network_ms": (options.NetworkMs, 0.0),
     "benchmark_requests": (options.BenchmarkRequests, None),
+    "equal_lengths": (options.EqualLengths, False),
     "gpu_memory_utilization": (options.GpuMemoryUtilization, None),
     "max_num_seqs": (options.MaxNumSeqs, None),
     "max_num_batched_tokens": (options.MaxNumBatchedTokens, None),

@@ -183,6 +183,7 @@ def rank_load(deployment: Deployment, workload: Workload, plan: Room, *, concurr
         source_tokens=source,
         mixes_prefill=deployment.engine.scheduling.mixes_prefill,
         benchmark_requests=workload.benchmark_requests,
+        equal_lengths=workload.equal_lengths,
     )
 
 

@@ -37,7 +37,8 @@ class Load:
         source_tokens: Encoder tokens of an encoder–decoder model [token].
         mixes_prefill: True where a chunk of prompt runs in one iteration with the decodes, False where they wait for it.
         benchmark_requests: Requests of a benchmark with lengths drawn at random that starts with all its concurrency at
-            once and streams in chunks; None for equal lengths in a steady state.
+            once and streams in chunks; None for a steady state.
+        equal_lengths: True for a benchmark of requests of one length, whose prompts come together in groups.
     """
 
     input_tokens: Num
@@ -50,6 +51,7 @@ class Load:
     source_tokens: Num = 0
     mixes_prefill: bool = True
     benchmark_requests: Num | None = None
+    equal_lengths: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -120,6 +122,8 @@ def steady_state(work: StepWork, load: Load, machine: Machine) -> SteadyState:
     group = minimum(running, maximum(budget / load.input_tokens, 1.0))
     if load.benchmark_requests is not None:
         together = added * (running - 1.0) / 2.0 * minimum(running / load.benchmark_requests, 1.0)
+    elif not load.equal_lengths:
+        together = 0.0
     elif load.mixes_prefill:
         together = added * (group - 1.0) * _LOCKSTEP
     else:
@@ -127,7 +131,7 @@ def steady_state(work: StepWork, load: Load, machine: Machine) -> SteadyState:
         tpot = decode_step + added * (running - group) / 2.0 / maximum(gaps, 1.0)
     occupied = load.input_tokens / chunk * stall
     saturated = maximum(running * occupied - (prefill + gaps * tpot), 0.0) if load.mixes_prefill else 0.0
-    residual = tpot / 2.0 * minimum(running - 1.0, 1.0)
+    residual = _residual(decode_step, stall, share) * minimum(running - 1.0, 1.0)
     queue = maximum(saturated, residual + together)
     engine = machine.efficiency.request_s + _streamed(load, machine) * tpot
     ttft = prefill + queue + engine
@@ -149,6 +153,15 @@ def steady_state(work: StepWork, load: Load, machine: Machine) -> SteadyState:
         decode_load=decode,
         mixed_load=mixed,
     )
+
+
+def _residual(decode_step: Num, mixed: Num, share: Num) -> Num:
+    """What is left of the running iteration when a prompt arrives at any moment [s].
+
+    Long iterations are met more often than short ones: `E[t²] / (2 · E[t])` over decode and mixed iterations.
+    """
+    squares = (1.0 - share) * decode_step * decode_step + share * mixed * mixed
+    return squares / (2.0 * ((1.0 - share) * decode_step + share * mixed))
 
 
 def _streamed(load: Load, machine: Machine) -> Num:

@@ -19,6 +19,7 @@ class Workload:
         prefix_hit_rate: Share of requests that find the shared prefix cached, 0 to 1.
         benchmark_requests: Requests of a closed-loop benchmark that starts with all its concurrency at once, or None
             for the steady state without that burst.
+        equal_lengths: True for a closed-loop benchmark whose requests are all of one length, so that they stay in step.
         source_tokens: Encoder tokens of an encoder–decoder model, or None for the model's maximum [token].
         network_ms: Network time added to TTFT [ms].
     """
@@ -29,6 +30,7 @@ class Workload:
     shared_prefix_tokens: Num = 0
     prefix_hit_rate: Num = 1.0
     benchmark_requests: Num | None = None
+    equal_lengths: bool = False
     source_tokens: Num | None = None
     network_ms: Num = 0.0
 

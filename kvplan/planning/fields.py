@@ -44,6 +44,7 @@ class ScenarioFields(TypedDict, total=False):
     source_tokens: int | None
     network_ms: float
     benchmark_requests: int | None
+    equal_lengths: bool
     allow_context_overflow: bool
     assume_plain: bool
     overrides: Mapping[str, Any] | None
@@ -74,6 +75,7 @@ class GridFields(TypedDict, total=False):
     source_tokens: Counts
     network_ms: Numbers
     benchmark_requests: Counts
+    equal_lengths: bool | Sequence[bool]
     allow_context_overflow: bool
     assume_plain: bool
     overrides: Mapping[str, Any] | None

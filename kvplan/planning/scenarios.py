@@ -38,6 +38,7 @@ FIELDS: Final[dict[str, type]] = {
     "source_tokens": int,
     "network_ms": float,
     "benchmark_requests": int,
+    "equal_lengths": bool,
     "allow_context_overflow": bool,
     "assume_plain": bool,
 }
@@ -54,6 +55,7 @@ LOAD_FIELDS: Final = frozenset(
         "source_tokens",
         "network_ms",
         "benchmark_requests",
+        "equal_lengths",
     }
 )
 
