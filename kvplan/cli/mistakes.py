@@ -25,6 +25,10 @@ _OTHER_WORDS: Final[Mapping[str, str]] = {
     "gpu_memory_gib": "memory vram gpu-memory gpu-mem memory-gib",
     "max_num_seqs": "max-batch-size max-seqs",
     "max_num_batched_tokens": "max-prefill-tokens chunk-size max-num-tokens",
+    "rate": "rps qps request-rate requests-per-second",
+    "slo_ttft_ms": "ttft ttft-ms max-ttft slo-ttft",
+    "slo_tpot_ms": "tpot tpot-ms max-tpot slo-tpot itl",
+    "slo_e2e_ms": "e2e latency max-latency slo-e2e",
     "form": "csv markdown table",
 }
 _PARAMETERS: Final = {word: parameter for parameter, words in _OTHER_WORDS.items() for word in words.split()}

@@ -7,7 +7,7 @@ import json
 import pytest
 from typer.main import get_command
 
-from kvplan.cli import estimate, mistakes
+from kvplan.cli import estimate, mistakes, plan
 
 BASE = ("estimate", "--model", "llama-3-8b", "--gpu", "a100-80g")
 
@@ -31,6 +31,7 @@ BASE = ("estimate", "--model", "llama-3-8b", "--gpu", "a100-80g")
         ((*BASE, "--batch_size", "4"), "did you mean --concurrency?"),
         ((*BASE, "--input", "500"), "did you mean --input-tokens?"),
         ((*BASE, "--output", "500"), "--output-tokens 500"),
+        (("plan", "--tpot", "30"), "did you mean --slo-tpot-ms?"),
         (("compare", "--quantization", "fp8"), "did you mean --dtype?"),
         (("needs", "--model", "llama-3-8b", "--input-tokens", "4000"), "did you mean --context?"),
         (("estimate", "--model", "llama-3-8b"), "`kvplan gpus list`"),
@@ -116,5 +117,5 @@ def test_token_counts_have_the_endings_of_vllm(text, tokens, invoke):
 
 
 def test_every_other_word_points_at_an_option_that_exists():
-    known = {parameter.name for parameter in get_command(estimate.app).params}
+    known = {parameter.name for command in (estimate, plan) for parameter in get_command(command.app).params}
     assert set(mistakes._PARAMETERS.values()) <= known
