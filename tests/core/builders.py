@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+from kvplan.core.efficiency import IDEAL
+from kvplan.core.engine import Engine, Settings
 from kvplan.core.hardware import Gpu
+from kvplan.core.layout import Layout
+from kvplan.core.ledger import Question
+from kvplan.core.memory_rules import MemoryRules
 from kvplan.core.model import (
     Attention,
     DenseFeedForward,
@@ -127,3 +132,23 @@ def gpu(**more):
         "link_name": "Link", "link_bytes_per_s": 4e11, "link_domain": 8, "pcie_bytes_per_s": 5e10,
     }  # fmt: skip
     return Gpu(**{**given, **more})
+
+
+def engine(**rules):
+    """An engine with these memory rules and no overheads."""
+    return Engine(id="engine", version="1", memory=MemoryRules(**rules), efficiencies={}, fallback=IDEAL)
+
+
+def question(rules=None, *, spec=None, card=None, layout=None, total=10**7, context=100, concurrency=1, **settings):
+    """The small model on a card of ten million bytes, one sequence of 100 tokens, batches of 100 tokens."""
+    given = {"gpu_memory_bytes": total, "max_num_seqs": 1, "max_num_batched_tokens": 100}
+    return Question(
+        model=spec or model(),
+        gpu=card or gpu(),
+        engine=engine(**(rules or {})),
+        layout=layout or Layout(),
+        settings=Settings(**{**given, **settings}),
+        kv_dtype="bf16",
+        context=context,
+        concurrency=concurrency,
+    )

@@ -1,0 +1,69 @@
+from dataclasses import replace
+
+import pytest
+
+from kvplan.core.dtypes import FORMATS
+from kvplan.core.layout import Layout
+from kvplan.core.model import DenseFeedForward
+from kvplan.core.warnings import deployment_warnings
+from tests.core.builders import dense, engine, gpu, layer, model
+
+
+def told(spec=None, *, card=None, layout=None, kv_dtype="bf16", measured=True, served=None):
+    return deployment_warnings(
+        spec or model(), card or gpu(), served or engine(), layout or Layout(), kv_dtype=kv_dtype, measured=measured
+    )
+
+
+def stored(name):
+    tensors = tuple(replace(tensor, format=FORMATS[name]) for tensor in dense().tensors)
+    return model(layer(feed_forward=DenseFeedForward(tensors=tensors)))
+
+
+def test_a_plain_deployment_leaves_no_doubt():
+    assert told() == ()
+    assert told(model(warnings=("odd", "odd"))) == ("odd",)
+
+
+def test_small_caches_may_cost_quality():
+    assert told(kv_dtype="fp8") == (
+        "a fp8 cache can cost quality (long-context recall first); kvplan does not predict quality",
+    )
+    assert told(kv_dtype="fp16") == told(kv_dtype="fp32") == ()
+
+
+def test_devices_without_measurements():
+    words = "no measurements of engine on hopper devices: efficiencies are inherited and ranges are wider"
+    assert told(measured=False) == (words,)
+    assert told(measured=False, served=replace(engine(), id="ideal")) == ()
+
+
+@pytest.mark.parametrize(
+    ("name", "peaks", "words"),
+    [
+        ("fp8", {"bf16": 1e14}, "Card has no fp8 matrix units: weights are expanded at its bf16 rate, so only bytes are saved"),
+        ("nvfp4", {"bf16": 1e14, "fp8": 2e14},
+         "Card has no fp4 matrix units: weights are expanded at its bf16 rate, so only bytes are saved"),
+        ("w8a8", {"bf16": 1e14}, "Card has no int8 matrix units: they run at its bf16 rate, so only bytes are saved"),
+        ("bf16", {"fp16": 1e14}, "Card has no bf16 matrix units: they run at its fp16 rate, so only bytes are saved"),
+    ],
+)  # fmt: skip
+def test_formats_without_units_save_bytes_only(name, peaks, words):
+    assert words in told(stored(name), card=gpu(peak_flops_per_s=peaks))
+    assert told(stored(name), card=gpu(peak_flops_per_s={**peaks, FORMATS[name].compute: 1e15, "bf16": 1e14})) == ()
+
+
+def test_formats_that_are_only_stored_need_no_units():
+    assert told(stored("awq"), card=gpu(peak_flops_per_s={"bf16": 1e14})) == ()
+
+
+def test_links():
+    pcie = "tp=4 crosses PCIe on Card: all-reduces are slow there"
+    assert told(layout=Layout(tp=8)) == ()
+    assert told(layout=Layout(tp=4), card=gpu(link_domain=2)) == (pcie,)
+    assert told(layout=Layout(tp=4), card=gpu(link_bytes_per_s=None)) == (pcie,)
+    assert told(layout=Layout(tp=1, pp=4), card=gpu(link_bytes_per_s=None)) == ()
+    assert told(layout=Layout(tp=16)) == (
+        "tp=16 spans nodes of 8 Card: all-reduces cross the network; prefer pp or dp",
+    )
+    assert told(layout=Layout(tp=8), card=gpu(link_bytes_per_s=None))[0].startswith("tp=8 crosses PCIe")
