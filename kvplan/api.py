@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from typing_extensions import Unpack
 
     from kvplan.calibration.explanation import LogExplanation
-    from kvplan.calibration.fit import Calibration
+    from kvplan.calibration.fitted import Calibration
     from kvplan.calibration.planner import Planner
     from kvplan.calibration.validation import Validation
     from kvplan.core.reverse import Needs

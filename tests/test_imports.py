@@ -35,6 +35,7 @@ ARROWS = {
 #: Modules of frozen result types beside core's own, which reports read as they read `core.results`.
 RESULT_TYPES = {
     "calibration.explanation",
+    "calibration.fitted",
     "calibration.scoring",
     "calibration.validation",
     "planning.comparison",

@@ -29,6 +29,7 @@ COMMANDS = {
     "sweep": LazyCommand(module="kvplan.cli.sweep", help="A grid of scenarios: how figures bend with any field."),
     "plan": LazyCommand(module="kvplan.cli.plan", help="The cheapest way to serve a load within its targets."),
     "validate": LazyCommand(module="kvplan.cli.validate", help="Predictions against measurements, worst first."),
+    "calibrate": LazyCommand(module="kvplan.cli.calibrate", help="Fit an engine's efficiencies to your measurements."),
     "explain-log": LazyCommand(module="kvplan.cli.explain_log", help="An engine's start-up log, figure by figure."),
     "models": LazyCommand(module="kvplan.cli.models", help="Bundled models and your own: list, show, import."),
     "gpus": LazyCommand(module="kvplan.cli.gpus", help="Bundled accelerators: list, show."),
