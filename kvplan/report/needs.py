@@ -8,7 +8,7 @@ from typing import Any
 from kvplan.core.dataclass import dataclass
 from kvplan.core.reverse import Needs
 from kvplan.report.blocks import Block, Line, Table, flat, plain_data
-from kvplan.report.text import gib, whole
+from kvplan.report.text import gib, plural, whole
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,8 +28,12 @@ class NeedsReport:
     def blocks(self) -> Sequence[Block]:
         """The verdict, then each reverse answer with the others left as they are."""
         found = self.needs
-        what = f"{whole(found.concurrency)} sequences of {whole(found.context)} tokens"
-        verdict = f"FITS: {what} run at once." if found.fits else f"DOES NOT FIT: {what} do not run at once."
+        what = f"{plural(found.concurrency, 'sequence')} of {whole(found.context)} tokens"
+        alone = found.concurrency == 1
+        yes, no = ("runs", "does not run") if alone else ("run at once", "do not run at once")
+        verdict = f"FITS: {what} {yes}." if found.fits else f"DOES NOT FIT: {what} {no}."
+        ranks = found.tp * found.pp * found.dp
+        layout = f", tp={found.tp} pp={found.pp} dp={found.dp}" if ranks > 1 else ""
         fraction, tp = found.gpu_memory_utilization, found.tp_needed
         rows = (
             ("needed on one GPU", gib(found.needed_bytes), "weights, activations, runtime, graphs and these caches"),
@@ -43,10 +47,7 @@ class NeedsReport:
             ("context", f"{whole(found.max_model_len)} tokens", "longest at which all of them still run at once"),
         )
         return [
-            Line(
-                text=f"{found.model} on {found.gpu} with {found.engine}, tp={found.tp} pp={found.pp} dp={found.dp}",
-                tone="title",
-            ),
+            Line(text=f"{found.model} on {ranks} × {found.gpu} with {found.engine}{layout}", tone="title"),
             Line(text=f"weights {found.dtype}, KV cache {found.kv_dtype}", tone="quiet"),
             Line(text=verdict, tone="good" if found.fits else "bad"),
             Table(title="Each answer leaves the others as they are", columns=("", "", ""), rows=rows, open_end=True),
@@ -56,4 +57,4 @@ class NeedsReport:
 def _gpus(found: Needs) -> str:
     if found.gpu_count_needed is None:
         return "no size up to 32 ranks that the model can be cut into"
-    return f"smallest size that holds them: {whole(found.gpu_count_needed)} GPUs in all"
+    return f"smallest size that holds them: {plural(found.gpu_count_needed, 'GPU')} in all"
