@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 
 from kvplan.core.engine import Settings
 from kvplan.core.layout import Layout
-from kvplan.core.memory import plan_memory, resolve_kv_dtype
+from kvplan.core.memory import plan_memory, pool_follows_load, resolve_kv_dtype
+from kvplan.core.memory_rules import Budget, Paging
 from kvplan.core.model import Attention, DenseFeedForward, Layer, Model, TensorClass, group_layers, linear
 from kvplan.core.parameters import weights_bytes_per_rank
 from kvplan.core.precision import apply_dtype
@@ -16,6 +17,9 @@ from kvplan.core.units import GIB
 from kvplan.specs.engines import load_engine
 from kvplan.specs.hardware import load_gpu
 from kvplan.specs.models import load_model
+from tests.core.builders import attention, layer, question, recurrent
+from tests.core.builders import engine as small_engine
+from tests.core.builders import model as small_model
 
 ENGINES = (
     "vllm",
@@ -316,3 +320,123 @@ def test_sglang_computes_its_own_fraction(gpu, fraction):
     found = plan("llama-3.1-8b", gpu, "sglang", settings=settings)
     told = next(text for text in found.assumptions if text.startswith("memory fraction"))
     assert float(told.split()[2].rstrip(":")) == pytest.approx(float(fraction), abs=0.0015)
+
+
+GROUPS = {"budget": Budget.TOTAL, "utilization": 0.9, "paging": Paging.GROUPS, "block_tokens": 16}
+WEIGHTS, TOKEN = 814_208, 4 * 128
+
+
+def small(rules=None, *, advise=False, **more):
+    """A plan of the small model: 814,208 B of weights, 512 B per token."""
+    asked = question(rules, **more)
+    return plan_memory(
+        asked.model, asked.gpu, asked.engine, asked.layout, asked.settings, kv_dtype="bf16",
+        context=asked.context, concurrency=asked.concurrency, advise=advise,
+    )  # fmt: skip
+
+
+def test_capacity_of_a_small_card_on_paper():
+    found = small(GROUPS, concurrency=4, max_num_seqs=9)
+    blocks = (9_000_000 - WEIGHTS) // (16 * TOKEN)
+    assert found.capacity.fits
+    assert found.capacity.max_concurrency == blocks / 7
+    assert found.capacity.max_context == 4096  # the model's own limit
+    assert found.capacity.max_context_at_concurrency == blocks // 4 * 16
+    assert (found.capacity.limited_by, found.capacity.short_by_bytes) == ("max_num_seqs", 0)
+    assert (found.max_num_seqs, found.max_num_batched_tokens) == (9, 100)
+    memory = found.memory
+    assert (memory.gpu_bytes, memory.usable_bytes, memory.weights_bytes) == (10**7, 9 * 10**6, WEIGHTS)
+    assert (memory.kv_bytes_per_token, memory.kv_bytes_per_token_reserved) == (TOKEN, TOKEN)
+    assert (memory.sequence_bytes, memory.state_bytes_per_sequence) == (7 * 16 * TOKEN, 0)
+    assert (memory.kv_pool_tokens, memory.kv_logged_tokens, memory.kv_block_tokens) == (blocks * 16, None, 16)
+    assert found.capacity.suggestions == ()
+
+
+def test_what_runs_out():
+    assert small(GROUPS, max_num_seqs=10**6).capacity.limited_by == "kv_pool"
+    assert small(GROUPS, total=800_000).capacity.limited_by == "weights"
+    assert small(GROUPS, context=4096, max_num_seqs=10**6).capacity.limited_by == "kv_pool"
+    assert small(GROUPS, context=4097, max_num_seqs=10**6).capacity.limited_by == "model_max_context"
+    assert small(GROUPS, spec=small_model(layer(attention(causal=False)))).capacity.limited_by == "max_num_seqs"
+    up_front = {"budget": Budget.UP_FRONT}
+    assert small(up_front, max_num_seqs=None).capacity.limited_by == "kv_pool"  # its slots are those asked for
+    assert small(up_front, max_num_seqs=2).capacity.limited_by == "max_num_seqs"
+    endless = small(GROUPS, spec=small_model(max_context=None), context=5000, max_num_seqs=10**6)
+    assert endless.capacity.limited_by == "kv_pool"
+
+
+def test_states_run_out_where_they_are_most_of_a_sequence():
+    # one full layer of 128 B per token beside a state of 4600 B: equal at 36 tokens
+    hybrid = small_model(layer(), layer(recurrent()))
+    by_context = {
+        n: small({}, spec=hybrid, context=n, max_num_seqs=10**6).capacity.limited_by for n in (1, 35, 36, 1000)
+    }
+    assert by_context == {1: "state_blocks", 35: "state_blocks", 36: "kv_pool", 1000: "kv_pool"}
+    even = small_model(layer(), layer(recurrent(state_elements=1088, conv_elements=0, state_bits=8)), max_context=10)
+    assert small({}, spec=even, context=8, max_num_seqs=10**6).capacity.limited_by == "state_blocks"
+    assert small({}, spec=even, context=9, max_num_seqs=10**6).capacity.limited_by == "kv_pool"
+    short = small({}, spec=hybrid, total=2 * (69_760 + 49_280 + 128_064) + 4000, context=1)
+    assert (short.capacity.fits, short.capacity.limited_by) == (False, "state_blocks")
+
+
+def test_what_is_missing():
+    short = small({}, total=WEIGHTS + 1000, context=100)
+    assert (short.capacity.fits, short.capacity.short_by_bytes) == (False, 100 * TOKEN - 1000)
+    assert (short.capacity.max_context, short.capacity.max_context_at_concurrency) == (1, 1)
+    none = small({}, total=WEIGHTS, context=100)
+    assert (none.capacity.fits, none.capacity.short_by_bytes) == (False, 100 * TOKEN)
+    assert (none.capacity.max_concurrency, none.capacity.max_context, none.capacity.max_context_at_concurrency) == (
+        0,
+        0,
+        0,
+    )
+    assert small({}, total=WEIGHTS + 100 * TOKEN, context=100).capacity.fits
+
+
+def test_without_a_limit_of_the_model_the_pool_says_how_long():
+    endless = small({}, spec=small_model(max_context=None), total=WEIGHTS + 10**6)
+    assert endless.capacity.max_context == 10**6 // TOKEN
+    fixed = small({}, spec=small_model(layer(recurrent()), max_context=None), context=77)
+    assert fixed.capacity.max_context == 77
+
+
+MIXED = small_model(layer(), layer(attention(window=64)))
+
+
+def test_tokens_of_a_pool_and_of_the_log():
+    # one group of pages each: 16 tokens of 128 B; 100 tokens take 7 pages and, with 100 in flight, 7 + 1
+    rules = {**GROUPS, "budget": Budget.TOTAL}
+    found = small(rules, spec=MIXED)
+    pages = found.pool.parts[0].units
+    assert found.memory.kv_pool_tokens == pages * 100 // 15
+    assert found.memory.kv_logged_tokens == pages // 2 * 16
+    assert small({**rules, "prints_concurrency": True}, spec=MIXED).memory.kv_logged_tokens is None
+    assert small({**rules, "budget": Budget.FREE_AFTER}, spec=MIXED).memory.kv_logged_tokens is None
+    pools = small({"paging": Paging.POOLS, "window_pool_ratio": 0.5}, spec=MIXED)
+    assert pools.memory.kv_logged_tokens == pools.pool.parts[0].units
+    tokens, windows = pools.pool.parts
+    assert pools.memory.kv_pool_tokens == min(tokens.units, windows.units * 100 // 64)
+    assert small({"paging": Paging.POOLS}, spec=small_model(layer(recurrent()))).memory.kv_logged_tokens is None
+    assert small(GROUPS, spec=small_model(layer(attention(causal=False)))).memory.kv_pool_tokens == 0
+
+
+def test_tokens_of_slots_allocated_up_front():
+    rules = {"budget": Budget.UP_FRONT, "block_tokens": 32}
+    assert small(rules, max_num_seqs=3).memory.kv_pool_tokens == 3 * 128
+    assert small(rules, max_num_seqs=3, total=10**5).memory.kv_pool_tokens == 0
+
+
+def test_whether_the_pool_follows_the_load():
+    free, given_ = Settings(), Settings(max_num_batched_tokens=8)
+    assert pool_follows_load(small_engine(budget=Budget.UP_FRONT), given_)
+    assert pool_follows_load(small_engine(batched_tokens_follow_context=32768), free)
+    assert not pool_follows_load(small_engine(batched_tokens_follow_context=32768), given_)
+    assert not pool_follows_load(small_engine(), free)
+
+
+def test_which_cache_format():
+    eight = small_model(kv_dtype="fp8", dtype="fp16")
+    assert resolve_kv_dtype(eight, small_engine(kv_dtype="q8_0"), "int8") == "int8"
+    assert resolve_kv_dtype(eight, small_engine(kv_dtype="q8_0"), None) == "q8_0"
+    assert resolve_kv_dtype(eight, small_engine(), None) == "fp8"
+    assert resolve_kv_dtype(small_model(dtype="float16"), small_engine(), None) == "fp16"

@@ -181,8 +181,8 @@ def test_pools_of_one_kind_take_all_the_room():
     assert (windows.name, windows.units, windows.groups[0].limit) == ("window", 10**6 // 300, 128 + 7)
     [states] = laid(state(1, 10**5 * 2), rules=POOLS).parts
     assert states.units == 5
-    some, _ = laid(state(1, 10**5), full(1), rules=POOLS).parts
-    assert some.units == 2
+    some, _ = laid(state(1, 60_000), full(1), rules=POOLS).parts
+    assert some.units == 3
     assert [part.units for part in laid(state(1), full(1), rules=POOLS, room=-1).parts] == [0, 0]
 
 
