@@ -194,6 +194,7 @@ def _deployed(record: Record, base: Engine, planner: Planner) -> tuple[Any, Load
         output_tokens=arguments["output_tokens"],
         concurrency=arguments["concurrency"],
         benchmark_requests=arguments["benchmark_requests"],
+        equal_lengths=arguments["equal_lengths"],
     )
     plan = plan_memory(
         deployment.model,
