@@ -5,10 +5,13 @@ import pytest
 from kvplan.core.engine import Settings
 from kvplan.core.layout import Layout
 from kvplan.core.ledger import Question, account
-from kvplan.core.reverse import gpus_for, holds, max_model_len_for, utilization_for
+from kvplan.core.memory_rules import Budget, Paging
+from kvplan.core.reverse import gpus_for, holds, longest_useful, max_model_len_for, needs, utilization_for
 from kvplan.specs.engines import load_engine
 from kvplan.specs.hardware import load_gpu
 from kvplan.specs.models import load_model
+from tests.core.builders import attention, layer, model, recurrent
+from tests.core.builders import question as small
 
 
 @pytest.fixture
@@ -62,3 +65,73 @@ def test_max_model_len_is_exact(question):
 def test_dp_shares_the_sequences(question):
     assert replace(question, layout=Layout(dp=4)).per_replica == 4
     assert replace(question, layout=Layout(dp=3)).per_replica == 6
+
+
+WEIGHTS, TOKEN = 814_208, 4 * 128
+GROUPS = {"budget": Budget.TOTAL, "utilization": 0.9, "paging": Paging.GROUPS}
+
+
+def test_the_smallest_whole_percent_on_paper():
+    # 5 sequences of 100 tokens take 256,000 B: 1,070,208 B of 2,000,000 are 53.5 %
+    five = {"total": 2_000_000, "concurrency": 5, "max_num_seqs": 5}
+    assert utilization_for(small(GROUPS, **five)) == 0.54
+    assert utilization_for(small(GROUPS, **{**five, "total": 1_105_000})) == 0.97
+    assert utilization_for(small(GROUPS, **{**five, "total": 1_103_000})) is None
+    assert utilization_for(small({**GROUPS, "highest_utilization": 0.99}, **{**five, "total": 1_103_000})) == 0.98
+    assert utilization_for(small(GROUPS, **{**five, "total": 10**9})) == 0.01
+
+
+def test_what_holding_means():
+    def held(**more):
+        asked = small(total=WEIGHTS + 300 * TOKEN, **more)
+        return holds(account(asked), asked)
+
+    assert held(concurrency=3, max_num_seqs=3)
+    assert not held(concurrency=4, max_num_seqs=4)
+    assert not held(concurrency=3, max_num_seqs=2)
+    assert held(concurrency=6, max_num_seqs=3, layout=Layout(dp=2))
+    encoder = small(spec=model(layer(attention(causal=False))), total=10)
+    assert not holds(account(encoder), encoder)
+
+
+def test_the_smallest_tensor_parallel_size_on_paper():
+    # two ranks hold 407,680 B of weights and 256 B per token each
+    assert gpus_for(small(total=WEIGHTS + 100 * TOKEN)) == 1
+    assert gpus_for(small(total=407_680 + 100 * 256)) == 2
+    assert gpus_for(small(total=407_680 + 100 * 256 - 1)) == 4
+    assert gpus_for(small(total=1000)) is None
+    assert gpus_for(small(total=WEIGHTS + 100 * TOKEN), choices=(8, 1)) == 8
+
+
+def test_the_longest_context_of_all_asked_on_paper():
+    asked = small(total=WEIGHTS + 300 * TOKEN, concurrency=3)
+    assert max_model_len_for(asked) == 100
+    assert max_model_len_for(replace(asked, concurrency=1)) == 300
+    assert max_model_len_for(small(total=WEIGHTS, concurrency=3)) == 0
+    assert max_model_len_for(small()) == longest_useful(small()) == 4096
+    assert longest_useful(small(spec=model(max_context=None))) is None
+    assert longest_useful(small(spec=model(layer(recurrent()), max_context=None), context=77)) == 77
+
+
+def test_needs_on_paper():
+    rules = {**GROUPS, "runtime_bytes": 1000, "graph_fixed_bytes": 500, "graph_bytes_per_layer": 102}
+    asked = small(rules, total=2_000_000, concurrency=10, max_num_seqs=5, layout=Layout(dp=2))
+    found = needs(asked, dtype="bf16")
+    # captured batches: 1, 2, 4, 8 up to 10, and 1, 2, 4 up to 5
+    assert found.needed_bytes == WEIGHTS + 1000 + (500 + 4 * 7) + 5 * 100 * TOKEN
+    assert found.reserved_bytes == 1_800_000 + 500 + 4 * 7
+    assert (found.fits, found.gpu_memory_utilization, found.tp_needed, found.gpu_count_needed) == (True, 0.54, 1, 2)
+    assert found.max_model_len == (1_800_000 - WEIGHTS - 1000) // TOKEN // 5
+    assert (found.model, found.gpu, found.engine, found.dtype, found.kv_dtype) == (
+        "small",
+        "card",
+        "engine@1",
+        "bf16",
+        "bf16",
+    )
+    assert (found.tp, found.pp, found.dp, found.concurrency, found.context) == (1, 1, 2, 10, 100)
+    assert found.model_dump()["schema"] == "kvplan.needs/1"
+    none = needs(small(GROUPS, total=1000), dtype="bf16")
+    assert (none.fits, none.gpu_memory_utilization, none.tp_needed, none.gpu_count_needed) == (False, None, None, None)
+    stages = needs(small(GROUPS, total=700_000, layout=Layout(pp=2, dp=3)), dtype="bf16")
+    assert (stages.tp_needed, stages.gpu_count_needed) == (1, 6)
