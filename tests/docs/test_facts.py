@@ -29,7 +29,7 @@ sys.modules["docs_facts_refresh"] = refresh
 _spec.loader.exec_module(refresh)
 
 #: What stands for something of the reader's own, so that the line can't be run as it is.
-PLACEHOLDER = re.compile(r"[A-Z]{2,}|…|server\.log|path/to|@")
+PLACEHOLDER = re.compile(r"[A-Z]{2,}|…|my-|measurements\.csv -o|server\.log|path/to|@")
 COMMANDS = sorted(
     {
         command
