@@ -21,7 +21,9 @@ Name = Annotated[
         show_default=False,
     ),
 ]
-Filter = Annotated[str, typer.Argument(metavar="[TEXT]", help="Only names that hold this text.", show_default=False)]
+Filter = Annotated[
+    str, typer.Argument(metavar="[TEXT]", help="Only those with this text in their name.", show_default=False)
+]
 
 
 @app.command("list", cls=Command)
@@ -39,10 +41,10 @@ def list_engines(
     from kvplan import api
     from kvplan.cli.output import destination
     from kvplan.report.engines import EngineListReport
-    from kvplan.specs.registry import ids
+    from kvplan.specs.registry import holding
 
     target = destination(json=json, form=form, output=output)
-    names = [name for name in ids("engine") if text.lower() in name]
+    names = holding("engine", text)
     report = EngineListReport(
         engines=tuple(api.load_engine(name) for name in names),
         versions={name: api.engine_versions(name) for name in names},

@@ -21,7 +21,9 @@ Name = Annotated[
         show_default=False,
     ),
 ]
-Filter = Annotated[str, typer.Argument(metavar="[TEXT]", help="Only names that hold this text.", show_default=False)]
+Filter = Annotated[
+    str, typer.Argument(metavar="[TEXT]", help="Only those with this text in their name.", show_default=False)
+]
 
 
 @app.command("list", cls=Command)
@@ -39,10 +41,10 @@ def list_gpus(
     from kvplan import api
     from kvplan.cli.output import destination
     from kvplan.report.specs import GpuListReport
-    from kvplan.specs.registry import ids
+    from kvplan.specs.registry import holding
 
     target = destination(json=json, form=form, output=output)
-    names = [name for name in ids("gpu") if text.lower() in name]
+    names = holding("gpu", text)
     report = GpuListReport(gpus=tuple(api.load_gpu(name) for name in names))
     target.emit(report)
 

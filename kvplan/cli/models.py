@@ -22,7 +22,9 @@ Name = Annotated[
         show_default=False,
     ),
 ]
-Filter = Annotated[str, typer.Argument(metavar="[TEXT]", help="Only names that hold this text.", show_default=False)]
+Filter = Annotated[
+    str, typer.Argument(metavar="[TEXT]", help="Only those with this text in their name.", show_default=False)
+]
 
 
 @app.command("list", cls=Command)
@@ -40,10 +42,10 @@ def list_models(
     from kvplan import api
     from kvplan.cli.output import destination
     from kvplan.report.specs import ModelListReport
-    from kvplan.specs.registry import ids
+    from kvplan.specs.registry import holding
 
     target = destination(json=json, form=form, output=output)
-    names = [name for name in ids("model") if text.lower() in name]
+    names = holding("model", text)
     report = ModelListReport(models=tuple(api.load_model(name) for name in names))
     target.emit(report)
 

@@ -8,6 +8,7 @@ from typing import Any
 from kvplan.core.dataclass import dataclass
 from kvplan.core.engine import Engine
 from kvplan.report.blocks import Block, Bullets, Line, Table, flat, plain_data
+from kvplan.report.specs import NONE_FOUND
 from kvplan.report.text import whole
 
 
@@ -92,6 +93,8 @@ class EngineListReport:
 
     def blocks(self) -> Sequence[Block]:
         """A table."""
+        if not self.engines:
+            return (NONE_FOUND,)
         rows = tuple((item["id"], ", ".join(item["measured"]), ", ".join(item["versions"])) for item in self.data())
         columns = ("engine", "measured on", "versions whose rules differ")
         note = "ENGINE@VERSION takes the newest rules not above that version; without one, the newest of all."

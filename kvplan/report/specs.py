@@ -16,6 +16,7 @@ from kvplan.report.blocks import Block, Bullets, Line, Table, flat, plain_data
 from kvplan.report.layers import feed_forward_words, group_parameters, layer_numbers, mixer_words
 from kvplan.report.text import billions, exact, gib, significant, whole
 
+NONE_FOUND = Line(text="None has this text in its name; without a text, all are listed.", tone="warning")
 _FORMATS = ("fp32", "tf32", "fp16", "bf16", "fp8", "int8", "fp4", "int4")
 
 
@@ -126,6 +127,8 @@ class ModelListReport:
 
     def blocks(self) -> Sequence[Block]:
         """A table."""
+        if not self.models:
+            return (NONE_FOUND,)
         rows = tuple(
             (
                 model.id,
@@ -138,8 +141,8 @@ class ModelListReport:
             )
             for model, item in zip(self.models, self.data(), strict=True)
         )
-        columns = ("model", "params", "active", "GiB", "format", "KV/token", "context")
-        units = "Weights in GiB; KV cache elements that one token adds while every window is open; context in tokens."
+        columns = ("model", "params", "active", "GiB", "format", "KV elements", "context")
+        units = "Weights in GiB; KV cache elements that one token adds, in any format; context in tokens."
         return (Table(title="", columns=columns, rows=rows), Line(text=units, tone="quiet"))
 
 
@@ -253,6 +256,8 @@ class GpuListReport:
 
     def blocks(self) -> Sequence[Block]:
         """A table."""
+        if not self.gpus:
+            return (NONE_FOUND,)
         rows = tuple(
             (
                 gpu.id,

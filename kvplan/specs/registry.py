@@ -75,6 +75,21 @@ def find(kind: Kind, name: str) -> Path | None:
     return folder / f"{wanted}{_SUFFIX}" if wanted else None
 
 
+def holding(kind: Kind, text: str) -> tuple[str, ...]:
+    """Canonical ids that hold a text, in themselves or in an alias, whatever the case and the signs between words.
+
+    >>> holding("gpu", "RTX 4090"), holding("model", "Qwen/Qwen3-32B")[:1]
+    (('rtx-4090', 'rtx-4090-d'), ('qwen3-32b',))
+    """
+    wanted = _squeezed(text)
+    aliased = {item for alias, item in aliases(kind).items() if wanted in _squeezed(alias)}
+    return tuple(item for item in ids(kind) if item in aliased or wanted in _squeezed(item))
+
+
+def _squeezed(name: str) -> str:
+    return "".join(char for char in name.casefold() if char.isalnum())
+
+
 def nearest(kind: Kind, name: str) -> list[str]:
     """At most three ids or aliases that look like a name, best first."""
     from difflib import get_close_matches  # noqa: PLC0415 - needed on a mistake only
@@ -111,7 +126,7 @@ def _hint(kind: Kind, name: str) -> str:
     meant = with_option(kind, name)
     near = [meant] if meant else nearest(kind, name)
     suggestion = f"did you mean {', '.join(near)}? " if near else ""
-    part = name.casefold() if name and any(name.casefold() in one for one in ids(kind)) else ""
+    part = name.casefold() if _squeezed(name) and any(_squeezed(name) in _squeezed(one) for one in ids(kind)) else ""
     return f"{suggestion}`{f'{_LIST_COMMAND[kind]} {part}'.strip()}` shows all, or give the path of a spec file"
 
 

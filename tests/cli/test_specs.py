@@ -64,6 +64,19 @@ def test_gpus_show(invoke):
     assert data["memory_bandwidth_bytes_per_s"] == pytest.approx(2.039e12)
 
 
+@pytest.mark.parametrize(
+    ("group", "text", "name"),
+    [("gpus", "h100-sxm", "h100-80g-sxm"), ("gpus", "RTX 4090", "rtx-4090"), ("models", "llama3", "llama-3-8b")],
+)
+def test_lists_are_searched_by_any_name(group, text, name, invoke):
+    assert name in ask(invoke, group, "list", text).split()
+
+
+def test_a_search_that_finds_nothing_says_so(invoke):
+    for group in ("models", "gpus", "engines"):
+        assert ask(invoke, group, "list", "zzz") == "None has this text in its name; without a text, all are listed.\n"
+
+
 def test_engines_list_names_the_versions_to_ask_for(invoke):
     assert "0.19, " in ask(invoke, "engines", "list", "vllm")
 
