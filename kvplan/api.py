@@ -589,7 +589,8 @@ def plan(
         UsageError: Values that make no sense together.
     """
     from kvplan.planning.demand import read_demand, read_target  # noqa: PLC0415 - loaded on use
-    from kvplan.planning.search import Space, run_plan  # noqa: PLC0415
+    from kvplan.planning.kinds import Space  # noqa: PLC0415
+    from kvplan.planning.search import run_plan  # noqa: PLC0415
     from kvplan.planning.trace import read_trace  # noqa: PLC0415
 
     loaded = load_model(model)

@@ -65,8 +65,6 @@ def read_demand(
     Raises:
         UsageError: Neither or both of rate and users, no lengths, or values that make no sense.
     """
-    prompts = _lengths("input_tokens", input_tokens, trace.inputs if trace else None, trace)
-    answers = _lengths("output_tokens", output_tokens, trace.outputs if trace else None, trace)
     if rate is None and users is None and trace is not None:
         rate = trace.rate_per_s
     if (rate is None) == (users is None):
@@ -76,6 +74,8 @@ def read_demand(
         if value is not None and not 0 < value < float("inf"):
             message = f"{name}: must be above 0, not {value}"
             raise UsageError(message)
+    prompts = _lengths("input_tokens", input_tokens, trace.inputs if trace else None, trace)
+    answers = _lengths("output_tokens", output_tokens, trace.outputs if trace else None, trace)
     if not 0 <= think_s < float("inf") or not 0 <= prefix_hit_rate <= 1 or shared_prefix_tokens < 0:
         message = "think_s and shared_prefix_tokens must not be negative, prefix_hit_rate lies between 0 and 1"
         raise UsageError(message)

@@ -25,7 +25,7 @@ import numpy as np
 import numpy.typing as npt
 
 from kvplan.core.estimate import Deployment, Room, rank_load
-from kvplan.core.serving import steady_state
+from kvplan.core.serving import Load, steady_state
 from kvplan.core.workload import Workload
 from kvplan.planning.plan_result import STATISTICS, TIMES, Demand, Target
 
@@ -77,14 +77,7 @@ def curve(deployment: Deployment, room: Room, demand: Demand) -> Curve:
     most = max(float(min(room.max_num_seqs, math.floor(holds))), 1.0) * ranks
     points = np.round(most**_UNIT)
     points = points[np.append(True, points[1:] > points[:-1])]
-    workload = Workload(
-        input_tokens=demand.input_tokens,
-        output_tokens=demand.output_tokens,
-        concurrency=points,
-        shared_prefix_tokens=min(demand.shared_prefix_tokens, demand.input_tokens),
-        prefix_hit_rate=demand.prefix_hit_rate,
-    )
-    load = rank_load(deployment, workload, room, concurrency=np.maximum(points, ranks))
+    load = _load(deployment, room, demand, np.maximum(points, ranks))
     state = steady_state(deployment.work, load, deployment.machine)
     ones = np.ones_like(points)
     step = (1.0 - state.mixed_share) * state.decode_step_s + state.mixed_share * state.mixed_step_s
@@ -97,6 +90,50 @@ def curve(deployment: Deployment, room: Room, demand: Demand) -> Curve:
         rate_per_s=np.maximum.accumulate(state.requests_per_s * ranks * np.minimum(points / ranks, 1.0)),
         prefill_share=np.minimum(prefill / step, 1.0) * ones,
     )
+
+
+def too_slow(
+    deployment: Deployment, room: Room, demand: Demand, targets: tuple[Target, ...]
+) -> tuple[Target, float] | None:
+    """The target that even a lone sequence misses most, with its time there [ms]; None where it meets all of them.
+
+    Curves rise from here, so that no load can meet it either; plain numbers say so in a fraction of a curve's time.
+    """
+    if not targets:
+        return None
+    state = steady_state(deployment.work, _load(deployment, room, demand, deployment.layout.dp), deployment.machine)
+    missed: list[tuple[float, Target, float]] = []
+    for one in targets:
+        longer = max(demand.input_quantiles[one.at] / demand.input_tokens - 1.0, 0.0)
+        ttft = state.ttft_s + state.prefill_s * longer
+        whole = ttft + _gaps(demand, one.at) * state.tpot_s
+        value = {"ttft_ms": ttft, "tpot_ms": state.tpot_s, "e2e_ms": whole}[one.time] * _MS
+        if value > one.limit_ms:
+            missed.append((value / one.limit_ms, one, value))
+    if not missed:
+        return None
+    _, target, value = max(missed, key=lambda item: item[0])
+    return target, value
+
+
+def _gaps(demand: Demand, statistic: str) -> float:
+    """Tokens after the first of an answer at a statistic; never fewer than the mean beyond the median."""
+    mean = max(demand.output_tokens - 1.0, 0.0)
+    z = STATISTICS[statistic]
+    if z is None:
+        return mean
+    return max(demand.output_quantiles[statistic] - 1.0, mean if z > 0 else 0.0)
+
+
+def _load(deployment: Deployment, room: Room, demand: Demand, sequences: Any) -> Load:  # noqa: ANN401 - a number or an array
+    workload = Workload(
+        input_tokens=demand.input_tokens,
+        output_tokens=demand.output_tokens,
+        concurrency=sequences,
+        shared_prefix_tokens=min(demand.shared_prefix_tokens, demand.input_tokens),
+        prefix_hit_rate=demand.prefix_hit_rate,
+    )
+    return rank_load(deployment, workload, room, concurrency=sequences)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -132,7 +169,6 @@ def behaviour(curve: Curve, demand: Demand, *, limit: Array, load: Array, statis
     """
     full = curve.at(curve.rate_per_s, limit)
     rate, inside, spread, in_system = _in_service(curve, demand, limit=limit, load=load, full=full)
-    gaps = max(demand.output_tokens - 1.0, 0.0)
     times: dict[tuple[str, str], Array] = {}
     for statistic in statistics:
         z = STATISTICS[statistic]
@@ -142,7 +178,7 @@ def behaviour(curve: Curve, demand: Demand, *, limit: Array, load: Array, statis
         own = curve.at(curve.prefill_s, here) * max(longer, 0.0)
         ttft = wait + curve.at(curve.ttft_s, here) + own
         tpot = curve.at(curve.tpot_s, here)
-        made = gaps if z is None else max(demand.output_quantiles[statistic] - 1.0, gaps if z > 0 else 0.0)
+        made = _gaps(demand, statistic)
         for name, values in zip(TIMES, (ttft, tpot, ttft + made * tpot), strict=True):
             times[name, statistic] = values * _MS
     return Behaviour(limit=limit, full_rate_per_s=full, load=load, rate_per_s=rate, sequences=inside, times=times)

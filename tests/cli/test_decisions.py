@@ -1,0 +1,197 @@
+"""compare, sweep and plan as a user types them: forms, exit codes, scenario files, pictures, deployments."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+
+import pytest
+import yaml
+
+BASE = ("--model", "llama-3-8b", "--gpu", "a100-80g")
+LOAD = ("--rate", 5, "--input-tokens", 1000, "--output-tokens", 200)
+
+
+def test_compare_in_every_form(invoke):
+    args = ("compare", *BASE, "--vary", "kv-dtype=bf16,fp8")
+    table = invoke(*args)
+    assert table.exit_code == 0
+    assert "Why kv-dtype=fp8 differs" in table.stdout
+    assert "KV cache per token ÷ 2.00: bits per element ÷ 2.00" in table.stdout
+    document = json.loads(invoke(*args, "--json").stdout)
+    assert document["schema"] == "kvplan.compare/1"
+    assert [one["status"] for one in document["scenarios"]] == ["ok", "ok"]
+    assert document["scenarios"][1]["change"]["kv_bytes_per_token"] == -0.5
+    rows = list(csv.DictReader(io.StringIO(invoke(*args, "--format", "csv").stdout)))
+    assert [row["kv_dtype"] for row in rows] == ["bf16", "fp8"]
+    assert "| kv-dtype=fp8 |" in invoke(*args, "--format", "markdown").stdout
+
+
+def test_compare_answers_as_long_as_one_scenario_fits(invoke):
+    some = invoke("compare", "-m", "llama-3.1-70b", "--scenario", "small:gpu=l4", "--scenario", "large:gpu=mi300x")
+    assert some.exit_code == 0
+    assert "small: does not fit" in some.stdout
+    none = invoke("compare", "-m", "llama-3.1-70b", "--vary", "gpu=l4,t4")
+    assert none.exit_code == 3
+
+
+@pytest.mark.parametrize(
+    ("args", "words"),
+    [
+        (("compare", *BASE), "two"),
+        (("compare", *BASE, "--vary", "kv-dtyp=fp8"), "kv-dtype"),
+        (("compare", *BASE, "--vary", "tp"), "key=value"),
+        (("compare", *BASE, "--scenario", "tp=2"), "name:key=value"),
+        (("sweep", *BASE), "concurrency=1:512:log2"),
+        (("sweep", *BASE, "--sweep", "concurrency=4:1"), "low:high"),
+        (("sweep", "--sweep", "concurrency=1,2"), "model"),
+        (("plan", *BASE), "rate"),
+        (("plan", *LOAD), "--model"),
+        (("plan", *BASE, *LOAD, "--price", "a100-80g"), "price"),
+        (("plan", *BASE, *LOAD, "--slo-ttft-ms", "fast"), "slo_ttft_ms"),
+        (("plan", *BASE, *LOAD, "--deploy", "x.txt"), "serve.sh"),
+        (("plan", *BASE, *LOAD, "--plot", "x.txt"), ".png"),
+        (("sweep", *BASE, "--sweep", "gpu=l4,l40s", "--plot", "x.png"), "axis"),
+    ],
+)
+def test_mistakes_cost_two_and_name_the_way_out(invoke, args, words, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    done = invoke(*args)
+    assert done.exit_code == 2
+    assert words in done.stderr
+    assert done.stdout == ""
+    assert len(done.stderr.strip().splitlines()) <= 3
+
+
+def test_sweep_in_every_form(invoke):
+    args = ("sweep", *BASE, "--sweep", "concurrency=1:8:log2", "--sweep", "tp=1,2")
+    assert "8 scenarios, 8 fit" in invoke(*args).stdout
+    document = json.loads(invoke(*args, "--json").stdout)
+    assert document["schema"] == "kvplan.sweep/1"
+    assert len(document["rows"]) == 8
+    assert document["units"]["ttft_ms"] == "ms"
+    assert not any(key.endswith("_low") for key in document["rows"][0])
+    ranged = json.loads(invoke(*args, "--json", "--ranges").stdout)["rows"][0]
+    assert ranged["tpot_ms_floor"] <= ranged["tpot_ms_low"] <= ranged["tpot_ms"] <= ranged["tpot_ms_high"]
+    assert len(invoke(*args, "--format", "csv").stdout.splitlines()) == 9
+
+
+def test_a_long_sweep_says_what_it_leaves_out(invoke):
+    done = invoke("sweep", *BASE, "--sweep", "concurrency=1:100:1")
+    assert "36 more rows" in done.stdout
+
+
+def test_sparklines_show_how_figures_bend(invoke):
+    assert "▁" in invoke("sweep", *BASE, "--sweep", "concurrency=1:64:log2").stdout
+
+
+def test_plan_in_every_form(invoke):
+    args = ("plan", *BASE, *LOAD, "--slo-tpot-ms", 60)
+    table = invoke(*args).stdout
+    assert "FEWEST GPUS: 1 × a100-80g-sxm" in table
+    assert "vllm serve" in table
+    document = json.loads(invoke(*args, "--json").stdout)
+    assert document["schema"] == "kvplan.plan/1"
+    assert document["cheapest"]["gpu_count"] == 1
+    assert document["targets"] == [{"time": "tpot_ms", "at": "p95", "limit_ms": 60.0}]
+    rows = list(csv.DictReader(io.StringIO(invoke(*args, "--format", "csv").stdout)))
+    assert rows[0]["times.tpot_ms.p95"]
+
+
+def test_plan_without_an_answer_is_told_apart(invoke):
+    missed = invoke("plan", *BASE, *LOAD, "--slo-tpot-ms", 0.5)
+    assert missed.exit_code == 3
+    assert "NOTHING SERVES THIS LOAD" in missed.stdout
+    assert "misses the TPOT target" in missed.stdout
+    heavy = invoke("plan", "-m", "llama-3.1-70b", "-g", "t4", "--tp", 1, *LOAD)
+    assert heavy.exit_code == 3
+    assert "does not fit" in heavy.stdout
+
+
+def test_prices_from_a_file_and_the_command_line(invoke, tmp_path):
+    path = tmp_path / "prices.yaml"
+    path.write_text("l40s: 1.0\na100-80g: 99\n", encoding="utf-8")
+    found = json.loads(
+        invoke("plan", "-m", "llama-3-8b", *LOAD, "--prices", path, "--price", "a100-80g=0.5", "--json").stdout
+    )
+    assert found["cheapest"]["gpu"] == "a100-80g-sxm"
+    assert found["cheapest"]["cost"]["per_hour"] == 0.5
+
+
+def test_scenario_files_carry_every_command(invoke, tmp_path):
+    path, again = tmp_path / "asked.yaml", tmp_path / "again.yaml"
+    asked = {"model": "llama-3-8b", "gpu": "a100-80g", "concurrency": 16, "kv-heads": 32}
+    sections = {
+        "scenarios": [{"name": "gqa", "kv-heads": 8}, {"name": "fp8", "kv-dtype": "fp8"}],
+        "sweep": {"concurrency": "1:4:log2"},
+        "plan": {"rate": 2, "input-tokens": 500, "output-tokens": 100},
+    }
+    path.write_text(yaml.safe_dump({**asked, **sections}), encoding="utf-8")
+    estimate = json.loads(invoke("estimate", "--scenario-file", path, "--json").stdout)
+    assert estimate["memory"]["kv_bytes_per_token"] == 524288
+    assert estimate["scenario"]["concurrency"] == 16
+    over = json.loads(invoke("estimate", "--scenario-file", path, "-c", 4, "--json").stdout)
+    assert over["scenario"]["concurrency"] == 4
+    for command in ("compare", "sweep", "plan"):
+        args = (command, "--scenario-file", path, "--json")
+        first = invoke(*args, "--save-scenario", again)
+        assert first.exit_code == 0, first.stderr
+        assert invoke(command, "--scenario-file", again, "--json").stdout == first.stdout
+
+
+def test_a_scenario_file_with_an_unknown_field(invoke, tmp_path):
+    path = tmp_path / "asked.yaml"
+    path.write_text("model: llama-3-8b\ngpus: l4\n", encoding="utf-8")
+    done = invoke("estimate", "--scenario-file", path)
+    assert done.exit_code == 2
+    assert "gpu" in done.stderr
+    path.write_text("- 1\n", encoding="utf-8")
+    assert invoke("estimate", "--scenario-file", path).exit_code == 4
+
+
+def test_deployments_are_written_whole_and_agree_with_the_estimate(invoke, tmp_path):
+    folder = tmp_path / "deploy"
+    args = ("estimate", *BASE, "--context", 8192, "--kv-dtype", "fp8", "--dtype", "fp8", "--deploy", folder)
+    assert invoke(*args).exit_code == 0
+    assert sorted(path.name for path in folder.iterdir()) == ["compose.yaml", "kubernetes.yaml", "serve.sh"]
+    service = yaml.safe_load((folder / "compose.yaml").read_text(encoding="utf-8"))["services"]["llm"]
+    words = service["command"]
+    assert words[words.index("--max-model-len") + 1] == "8192"
+    assert words[words.index("--kv-cache-dtype") + 1] == "fp8"
+    assert words[words.index("--quantization") + 1] == "fp8"
+    one = tmp_path / "k8s.yaml"
+    assert invoke("plan", *BASE, "--rate", 60, *LOAD[2:], "--spare-replicas", 1, "--deploy", one).exit_code == 0
+    manifest, _ = yaml.safe_load_all(one.read_text(encoding="utf-8"))
+    planned = json.loads(invoke("plan", *BASE, "--rate", 60, *LOAD[2:], "--spare-replicas", 1, "--json").stdout)
+    assert manifest["spec"]["replicas"] == planned["cheapest"]["replicas"] + 1
+    container = manifest["spec"]["template"]["spec"]["containers"][0]
+    assert container["resources"]["limits"] == {"nvidia.com/gpu": 1}
+
+
+def test_only_the_serve_command(invoke):
+    done = invoke("estimate", *BASE, "--serve-command")
+    assert done.exit_code == 0
+    lines = [line for line in done.stdout.splitlines() if not line.startswith("#")]
+    assert lines[0].startswith("vllm serve ")
+
+
+@pytest.mark.parametrize("suffix", ["png", "svg"])
+def test_pictures_of_every_command(invoke, tmp_path, suffix):
+    for name, args in {
+        "estimate": ("estimate", *BASE, "-c", 16),
+        "compare": ("compare", *BASE, "--vary", "tp=1,2"),
+        "sweep": ("sweep", *BASE, "--sweep", "concurrency=1:64:log2", "--slo-ttft-ms", 500),
+        "plan": ("plan", *BASE, *LOAD),
+    }.items():
+        path = tmp_path / f"{name}.{suffix}"
+        done = invoke(*args, "--plot", path)
+        assert done.exit_code == 0, done.stderr
+        assert path.stat().st_size > 5000
+    assert len(list(tmp_path.iterdir())) == 4  # nothing temporary is left
+
+
+def test_plain_output_of_a_pipe_is_as_wide_as_it_needs(kvplan):
+    done = kvplan("compare", *BASE, "--vary", "kv-dtype=bf16,fp8", "--vary", "dtype=bf16,fp8", env={"COLUMNS": "40"})
+    assert done.returncode == 0, done.stderr
+    assert "kv-dtype=bf16, dtype=fp8" in done.stdout
