@@ -81,6 +81,7 @@ def cached_layers(
     layout: Layout,
     *,
     kv_dtype: str,
+    source_tokens: int | None = None,
     sparse_latent_rows: bool = False,
     speculative_tokens: int = 0,
     skip_layers: int = 0,
@@ -91,10 +92,12 @@ def cached_layers(
         model: The model.
         layout: Ranks.
         kv_dtype: Cache format.
+        source_tokens: Encoder tokens whose cross cache a sequence keeps; None is the model's most [token].
         sparse_latent_rows: True where fp8 latents of sparse MLA keep scales and a 16-bit rotary part.
         speculative_tokens: Drafted tokens; above 0 the MTP layers cache too and convolution states are longer.
         skip_layers: Leading layers that are not on the accelerator (llama.cpp).
     """
+    source = (model.max_source_tokens or 0) if source_tokens is None else source_tokens
     layers = [model.groups[index].layer for index in model.layer_order][skip_layers:]
     mtp = model.mtp_layers if speculative_tokens else ()
 
@@ -110,7 +113,7 @@ def cached_layers(
                     tp=layout.tp,
                     bytes_per_element=bytes_per_element,
                     sparse_rows=sparse_latent_rows and kv_dtype == "fp8",
-                    source_tokens=model.max_source_tokens or 0,
+                    source_tokens=source,
                     speculative_tokens=speculative_tokens,
                 ):
                     found[one] = found.get(one, 0) + times[id(layer)]

@@ -12,12 +12,11 @@ from typing import Protocol
 from kvplan.core import cache, parameters
 from kvplan.core.blocks import Pool
 from kvplan.core.dataclass import dataclass
-from kvplan.core.dtypes import kv_format
 from kvplan.core.efficiency import IDEAL
 from kvplan.core.engine import Engine, Settings
 from kvplan.core.hardware import Gpu
 from kvplan.core.layout import Layout
-from kvplan.core.memory import plan_memory
+from kvplan.core.memory import plan_memory, resolve_kv_dtype
 from kvplan.core.model import CrossAttention, Model
 from kvplan.core.numeric import Num, maximum, minimum
 from kvplan.core.precision import display_dtype
@@ -87,14 +86,9 @@ def deploy(
     """
     layout.check(model)
     assumptions = [*model.assumptions]
-    if kv_dtype is not None:
-        resolved = kv_format(kv_dtype)
-    elif model.kv_dtype is not None:
-        resolved = model.kv_dtype
-        assumptions.append(f"kv_dtype {resolved}: the checkpoint asks for it")
-    else:
-        resolved = _compute_dtype(model)
-        assumptions.append(f"kv_dtype {resolved}: the engine follows the model's compute dtype")
+    resolved = resolve_kv_dtype(model, engine, kv_dtype)
+    if kv_dtype is None:
+        assumptions.append(f"kv_dtype {resolved}: {_kv_dtype_reason(model, engine)}")
     efficiency, measured = engine.efficiency_for(gpu)
     return Deployment(
         model=model,
@@ -114,8 +108,12 @@ def deploy(
     )
 
 
-def _compute_dtype(model: Model) -> str:
-    return model.dtype if model.dtype in {"fp32", "bf16", "fp16"} else "bf16"
+def _kv_dtype_reason(model: Model, engine: Engine) -> str:
+    if engine.memory.kv_dtype is not None:
+        return f"the default of {engine.name}"
+    if model.kv_dtype is not None:
+        return "the checkpoint asks for it"
+    return "the engine follows the model's compute dtype"
 
 
 def _figures(model: Model, kv_dtype: str) -> ModelFigures:
@@ -202,7 +200,7 @@ def estimate(
         UsageError: The context lies above the model's limit, or below input + output.
     """
     warnings = list(deployment.warnings)
-    planned = _context(deployment.model, workload, context, allow_context_overflow, warnings)
+    planned = _context(deployment.model, workload, context, warnings, allow_overflow=allow_context_overflow)
     plan = plan_memory(
         deployment.model,
         deployment.gpu,
@@ -212,6 +210,7 @@ def estimate(
         kv_dtype=deployment.kv_dtype,
         context=planned,
         concurrency=workload.concurrency,
+        source_tokens=workload.source_tokens,
     )
     scenario = _scenario(deployment, workload, planned)
     latency: Latency | None = None
@@ -243,7 +242,9 @@ def estimate(
     )
 
 
-def _context(model: Model, workload: Workload, context: int | None, allow_overflow: bool, warnings: list[str]) -> int:
+def _context(
+    model: Model, workload: Workload, context: int | None, warnings: list[str], *, allow_overflow: bool
+) -> int:
     needed = workload.input_tokens + workload.output_tokens
     planned = context if context is not None else needed
     if planned < 1:

@@ -90,6 +90,7 @@ class Question:
         kv_dtype: Cache format, resolved.
         context: Longest sequence planned for [token].
         concurrency: Sequences in flight over the whole deployment.
+        source_tokens: Encoder tokens whose cross cache each sequence keeps; None is the model's most [token].
     """
 
     model: Model
@@ -100,6 +101,7 @@ class Question:
     kv_dtype: str
     context: int
     concurrency: int
+    source_tokens: int | None = None
 
     @property
     def per_replica(self) -> int:
@@ -175,6 +177,7 @@ def layers_of(question: Question) -> tuple[CachedLayer, ...]:
         question.model,
         question.layout,
         kv_dtype=question.kv_dtype,
+        source_tokens=question.source_tokens,
         sparse_latent_rows=question.engine.memory.sparse_latent_rows,
         speculative_tokens=question.settings.speculative_tokens,
         skip_layers=0 if question.gpu.unified_memory else _layers_on_cpu(question.model, question.settings),

@@ -9,7 +9,7 @@ from __future__ import annotations
 from kvplan.core.blocks import Pool, PoolPart
 from kvplan.core.cached_layers import logical_state_bytes, logical_token_bytes
 from kvplan.core.dataclass import dataclass
-from kvplan.core.dtypes import kv_format
+from kvplan.core.dtypes import format_by_id, kv_format
 from kvplan.core.engine import Engine, Settings
 from kvplan.core.hardware import Gpu
 from kvplan.core.layout import Layout
@@ -21,6 +21,8 @@ from kvplan.core.results import Capacity, Memory
 from kvplan.core.reverse import longest_useful
 from kvplan.core.suggestions import suggestions
 from kvplan.core.units import round_up
+
+_COMPUTE_DTYPES = frozenset({"fp32", "bf16", "fp16"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,8 +48,12 @@ class MemoryPlan:
 
 
 def resolve_kv_dtype(model: Model, engine: Engine, kv_dtype: str | None) -> str:
-    """The cache format: as asked, else the engine's, else the checkpoint's, else the model's own dtype."""
-    return kv_format(kv_dtype or engine.memory.kv_dtype or model.kv_dtype or model.dtype)
+    """The cache format: as asked, else the engine's own, else the checkpoint's, else the model's compute dtype."""
+    wanted = kv_dtype or engine.memory.kv_dtype or model.kv_dtype
+    if wanted is not None:
+        return kv_format(wanted)
+    compute = format_by_id(model.dtype).id
+    return compute if compute in _COMPUTE_DTYPES else "bf16"
 
 
 def plan_memory(
@@ -60,6 +66,7 @@ def plan_memory(
     kv_dtype: str,
     context: int,
     concurrency: int,
+    source_tokens: int | None = None,
     advise: bool = True,
 ) -> MemoryPlan:
     """Ledger, pool and capacity of one engine instance.
@@ -73,6 +80,7 @@ def plan_memory(
         kv_dtype: Cache format (`resolve_kv_dtype`).
         context: Longest sequence to plan for [token].
         concurrency: Sequences in flight over the whole deployment.
+        source_tokens: Encoder tokens of an encoder–decoder model; None is the model's most [token].
         advise: False leaves the suggestions out, which cost ten times the rest (sweeps).
     """
     question = Question(
@@ -84,6 +92,7 @@ def plan_memory(
         kv_dtype=kv_dtype,
         context=context,
         concurrency=concurrency,
+        source_tokens=source_tokens,
     )
     found = account(question)
     fits = found.room_bytes > 0 and found.pool.holds(context)

@@ -10,6 +10,7 @@ import math
 from collections.abc import Iterable, Iterator
 from dataclasses import field
 from enum import StrEnum
+from typing import Any
 
 from kvplan.core.dataclass import dataclass
 from kvplan.core.dtypes import Format
@@ -318,6 +319,12 @@ class Model:
     def num_hidden_layers(self) -> int:
         """Decoder layers."""
         return len(self.layer_order)
+
+    def summary(self) -> dict[str, Any]:
+        """The figures that `models show --json` prints: `kvplan.core.summary.model_summary` of this model."""
+        from kvplan.core.summary import model_summary  # noqa: PLC0415 - it counts with modules that import this one
+
+        return model_summary(self)
 
 
 def group_layers(layers: Iterable[Layer]) -> tuple[tuple[LayerGroup, ...], tuple[int, ...]]:

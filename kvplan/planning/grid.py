@@ -106,10 +106,11 @@ class _Plans:
     def __init__(self, deployment: Deployment) -> None:
         self.deployment = deployment
         self.vary = pool_follows_load(deployment.engine, deployment.settings)
-        self._kept: dict[tuple[int, int], MemoryPlan] = {}
+        self._kept: dict[tuple[int, int, int | None], MemoryPlan] = {}
 
-    def plan(self, context: float, concurrency: float) -> MemoryPlan:
-        key = (int(context), int(concurrency)) if self.vary else (1, 1)
+    def plan(self, context: float, concurrency: float, source: float | None = None) -> MemoryPlan:
+        pair = (int(context), int(concurrency)) if self.vary else (1, 1)
+        key = (*pair, None if source is None else int(source))
         if key not in self._kept:
             part = self.deployment
             self._kept[key] = plan_memory(
@@ -121,6 +122,7 @@ class _Plans:
                 kv_dtype=part.kv_dtype,
                 context=key[0],
                 concurrency=key[1],
+                source_tokens=key[2],
                 advise=False,
             )
         return self._kept[key]
@@ -136,18 +138,21 @@ def _answer(
 ) -> dict[str, Array]:
     needed = load["input_tokens"] + load["output_tokens"]
     planned = np.asarray(needed if context is None else context, dtype=float)
-    if not plans.vary:
-        return _answer_under(plans.plan(1, 1), plans.deployment, load, planned, ranges=ranges, overflow=overflow)
+    source = load.get("source_tokens")
+    if not plans.vary and (source is None or np.ndim(source) == 0):
+        under = plans.plan(1, 1, source)
+        return _answer_under(under, plans.deployment, load, planned, ranges=ranges, overflow=overflow)
     every = {**load, "_planned": planned}
     flat = dict(zip(every, np.broadcast_arrays(*every.values()), strict=True))
     shape = flat["_planned"].shape
     flat = {name: values.reshape(-1) for name, values in flat.items()}
-    pairs = np.stack([flat["_planned"], flat["concurrency"]])
+    follows = [*(("_planned", "concurrency") if plans.vary else ()), *(() if source is None else ("source_tokens",))]
     found: dict[str, Array] = {}
-    for context_here, concurrency in np.unique(pairs, axis=1).T:
-        chosen = (flat["_planned"] == context_here) & (flat["concurrency"] == concurrency)
+    for values_here in np.unique(np.stack([flat[name] for name in follows]), axis=1).T:
+        here = dict(zip(follows, values_here, strict=True))
+        chosen = np.logical_and.reduce([flat[name] == value for name, value in here.items()])
         part = {name: values[chosen] for name, values in flat.items()}
-        under = plans.plan(context_here, concurrency)
+        under = plans.plan(here.get("_planned", 1), here.get("concurrency", 1), here.get("source_tokens"))
         planned_here = part.pop("_planned")
         answers = _answer_under(under, plans.deployment, part, planned_here, ranges=ranges, overflow=overflow)
         for name, values in answers.items():

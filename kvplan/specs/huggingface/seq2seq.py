@@ -278,7 +278,7 @@ def _t5(config: Config, *, every_layer: bool) -> Blueprint:
         layer_prefix="decoder.block.{i}.",
         encoder_layers=layers(count, decoder=False),
         encoder_prefix="encoder.block.{i}.",
-        max_source_tokens=dims.max_context,
+        max_source_tokens=config.integer("n_positions", default=512),
     )
 
 

@@ -1,0 +1,54 @@
+"""What the Python face promises: names of the contract, and arguments that reach the memory as well as the clock."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from typer.testing import CliRunner
+
+import kvplan
+from kvplan.cli.main import app
+
+MODELS = ["llama-3-8b", "deepseek-v3", "gemma-3-27b-it", "whisper-large-v3", "bge-m3", "recurrentgemma-9b"]
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_summary_is_what_models_show_prints(name):
+    shown = CliRunner().invoke(app, ["models", "show", name, "--json"]).stdout
+    assert json.loads(shown) == json.loads(json.dumps(kvplan.load_model(name).summary()))
+
+
+def test_source_tokens_are_cached_as_long_as_the_answer_runs():
+    """T5-large: 24 layers × 2 × 1024 elements × 2 bytes = 98,304 bytes for each token of the source."""
+    short, long = (
+        kvplan.estimate("t5-large", "l4", source_tokens=n, input_tokens=16, output_tokens=16) for n in (160, 1600)
+    )
+    assert long.memory.state_bytes_per_sequence - short.memory.state_bytes_per_sequence == 98_304 * 1440
+    assert short.memory.sequence_bytes == 98_304 * (32 + 160)
+    assert long.memory.sequence_bytes == 98_304 * (32 + 1600)
+
+
+def test_the_source_is_the_models_most_unless_told():
+    whisper = kvplan.estimate("whisper-large-v3", "l4", input_tokens=4, output_tokens=100)
+    assert whisper.memory.state_bytes_per_sequence == 32 * 2 * 1280 * 2 * 1500
+    t5 = kvplan.estimate("t5-large", "l4", input_tokens=16, output_tokens=16)
+    assert t5.memory.state_bytes_per_sequence == 98_304 * 512
+    assert any("n_positions" in line and "512" in line for line in t5.assumptions)
+
+
+def test_a_grid_over_sources_is_the_same_estimates():
+    pytest.importorskip("numpy")
+    sources = [100, 1000]
+    grid = kvplan.sweep("t5-large", "l4", source_tokens=sources, concurrency=[1, 4], input_tokens=4, output_tokens=50)
+    for row, source in enumerate(sources):
+        one = kvplan.estimate("t5-large", "l4", source_tokens=source, concurrency=4, input_tokens=4, output_tokens=50)
+        assert grid["max_concurrency"][row][1] == one.capacity.max_concurrency
+
+
+def test_the_engines_own_cache_format_comes_before_the_models():
+    """llama.cpp caches in f16 whatever the checkpoint's dtype, vLLM in the compute dtype."""
+    for engine, dtype in (("llama.cpp", "fp16"), ("vllm", "bf16")):
+        found = kvplan.estimate("llama-3.1-8b", "rtx-4090", engine=engine)
+        assert found.scenario.kv_dtype == dtype
+    assert kvplan.estimate("llama-3.1-8b", "rtx-4090", engine="llama.cpp", kv_dtype="q8_0").scenario.kv_dtype == "q8_0"
