@@ -127,13 +127,12 @@ def _verdict(estimate: Estimate) -> Iterator[Block]:
     if estimate.capacity.fits:
         yield Bullets(title=f"For all {whole(asked.concurrency)} at once", items=suggestions)
         return
-    goal = "Smallest change that fits one" if asked.concurrency > asked.dp else "Smallest change that fits"
-    yield Line(text=f"{goal}: {suggestions[0]}")
-    for other in suggestions[1:]:
-        yield Line(text=f"{'or':>{len(goal)}}: {other}")
-    if asked.concurrency > asked.dp:
-        options = f"--concurrency {asked.concurrency} --context {asked.context}"
-        yield Line(text=f"For all {whole(asked.concurrency)} at once: kvplan needs {options}, and your other options")
+    many = asked.concurrency > asked.dp
+    options = f"--concurrency {asked.concurrency} --context {asked.context}"
+    more = (f"for all {whole(asked.concurrency)} at once: kvplan needs {options}, and your other options",)
+    goal = f"Smallest change that fits{' one' if many else ''}"
+    title = f"{goal}, then others" if len(suggestions) > 1 else goal
+    yield Bullets(title=title, items=(*suggestions, *(more if many else ())))
 
 
 def verdict(estimate: Estimate) -> tuple[str, Tone]:

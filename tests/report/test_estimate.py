@@ -19,8 +19,8 @@ def test_a_reader_sees_at_once_that_it_fits(estimate):
 def test_what_does_not_fit_says_by_how_much_and_what_would(too_big):
     text = shown(too_big)
     assert "DOES NOT FIT: 3.00 GiB short on each GPU" in text
-    assert "Smallest change that fits: --tensor-parallel-size 2" in text
-    assert "or: --dtype fp8" in text
+    assert "Smallest change that fits, then others\n  - --tensor-parallel-size 2" in text
+    assert "  - --dtype fp8" in text
     assert "Speed" not in text
 
 
@@ -93,5 +93,5 @@ def test_one_that_fits_is_not_all_that_were_asked(estimate):
     assert "FITS, BUT NOT ALL 4 AT FULL LENGTH" in text
     assert "For all 4 at once\n  - x" in text
     none = replace(some, capacity=replace(some.capacity, fits=False, max_concurrency=0.5))
-    assert "Smallest change that fits one: x" in shown(none)
+    assert "Smallest change that fits one\n  - x" in shown(none)
     assert "kvplan needs --concurrency 4 --context" in shown(none)
