@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from kvplan.core.collectives import allreduce_s, alltoall_s, link_for
 from kvplan.core.dataclass import dataclass
@@ -168,14 +168,18 @@ def step_s(work: StepWork, load: StepLoad, machine: Machine) -> Num:
     """Time of one iteration [s].
 
     With `overlap` (the floor) memory, arithmetic and messages run wholly side by side and the slowest counts; else
-    the terms follow one another.
+    the terms follow one another, and the host sets a floor.
     """
+    return _duration(step_terms(work, load, machine), work, machine)
+
+
+def _duration(terms: Iterable[Term], work: StepWork, machine: Machine) -> Num:
     if not machine.efficiency.overlap:
-        device = sum(term.seconds for term in step_terms(work, load, machine))
+        device = sum(term.seconds for term in terms)
         floor = machine.host_floor_s(work.layers)
         return maximum(device, floor) if floor > 0 else device
     memory = compute = messages = 0.0
-    for term in step_terms(work, load, machine):
+    for term in terms:
         if term.communication:
             messages = messages + term.seconds
         memory = memory + term.cost.memory_s
@@ -202,7 +206,7 @@ def breakdown(work: StepWork, load: StepLoad, machine: Machine, *, phase: str) -
     """
     terms = list(step_terms(work, load, machine))
     total = sum(term.seconds for term in terms)
-    scale = step_s(work, load, machine) / total if total > 0 else 0.0
+    scale = _duration(terms, work, machine) / total if total > 0 else 0.0
     rows: dict[str, list[Term]] = {}
     for term in terms:
         rows.setdefault(term.op, []).append(term)
