@@ -12,8 +12,9 @@ import typer
 from kvplan.cli import options
 from kvplan.cli.app import Command, new_app
 from kvplan.cli.boundary import EXIT_INFEASIBLE
-from kvplan.cli.completion import complete_engine, complete_gpu
+from kvplan.cli.completion import complete_engine, complete_gpu, complete_model
 from kvplan.cli.scenario import DeployTo, ScenarioFile, save, was_given, write_deployment
+from kvplan.errors import UsageError
 
 app = new_app()
 
@@ -238,6 +239,7 @@ ModelName = Annotated[
         "-m",
         metavar="NAME|PATH",
         help="Bundled name, config.json or its folder, a spec YAML, a GGUF file, or a Hugging Face repo id.",
+        autocompletion=complete_model,
         rich_help_panel=options.SCENARIO,
     ),
 ]
@@ -311,6 +313,9 @@ def plan(
     from kvplan.report.plan import PlanReport
 
     target = destination(json=json, form=form, output=output)
+    if choose not in {"cheapest", "fastest"}:
+        message = f"--choose: {choose!r} is neither cheapest nor fastest"
+        raise UsageError(message)
     given = {name: value for name, value in ctx.params.items() if name not in _SHOWN and was_given(ctx, name)}
     asked = api.plan_request(given, scenario_file=scenario_file)
     if save_scenario is not None:

@@ -32,12 +32,11 @@ from kvplan.planning.plan_result import STATISTICS, TIMES, Demand, Target
 Array = npt.NDArray[Any]
 
 _POINTS: Final = 40
-_LOADS: Final = 64
 _LEAST_LOAD: Final = 0.005
 _MS: Final = 1e3
 _UNIT: Final = np.linspace(0.0, 1.0, _POINTS)
 #: Loads of a replica that are looked at, as shares of the most that is planned with.
-_SHARES: Final = np.geomspace(_LEAST_LOAD, 1.0, _LOADS)
+_SHARES: Final = np.concatenate([np.geomspace(_LEAST_LOAD, 0.1, 12), np.linspace(0.1, 1.0, 91)[1:]])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -266,11 +265,11 @@ def best_limit(
     held = np.ones(load.shape, dtype=bool)
     for one in targets:
         held &= seen.times[one.time, one.at] <= one.limit_ms
-    counts = np.where(held.all(axis=1), _LOADS, np.argmin(held, axis=1))
+    counts = np.where(held.all(axis=1), _SHARES.size, np.argmin(held, axis=1))
     carried = np.where(counts > 0, load[np.arange(len(load)), counts - 1], 0.0)
     row = int(np.argmax(carried))
     count = int(counts[row])
-    late = [one for one in targets if count < _LOADS and seen.times[one.time, one.at][row, count] > one.limit_ms]
+    late = [one for one in targets if count < _SHARES.size and seen.times[one.time, one.at][row, count] > one.limit_ms]
     return Best(
         limit=float(limits[row, 0]),
         load=float(carried[row]),

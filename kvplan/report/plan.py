@@ -21,6 +21,9 @@ _REASONS: Final = {
     "no price": "no price is given",
 }
 _ROWS: Final = 12
+_SHORT: Final = {**_NAMES, "e2e_ms": "e2e"}
+#: Times and statistics of the front.
+_SHOWN: Final = (("ttft_ms", "p95"), ("tpot_ms", "p95"), ("e2e_ms", "mean"))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -170,16 +173,14 @@ def _front(plan: Plan) -> Table:
         rows.append(
             (
                 f"{one.gpu} {one.dtype}",
-                f"{one.replicas + one.spare_replicas} × ({_ranks(one)})",
+                f"{one.replicas + one.spare_replicas} × {_ranks(one).replace(' ', '').replace(',', ' ')}",
                 whole(one.gpu_count),
                 *hourly,
-                duration(one.times["ttft_ms"]["p95"]),
-                duration(one.times["tpot_ms"]["p95"]),
-                duration(one.times["e2e_ms"]["mean"]),
-                percent(one.utilization),
+                *(duration(one.times[name][at]) for name, at in _SHOWN),
             )
         )
-    heads = ("", "", "GPUs", *(["an hour"] if plan.priced else []), "TTFT p95", "TPOT p95", "e2e mean", "busy")
+    times = (f"{_SHORT[name]} {at}" for name, at in _SHOWN)
+    heads = ("", "", "GPUs", *(["an hour"] if plan.priced else []), *times)
     title = "No plan is both cheaper and faster than one of these"
     return Table(title=title, columns=heads, rows=tuple(rows), left=2)
 
@@ -220,19 +221,26 @@ def _rejected(plan: Plan, *, every: bool) -> Block:
     """One line for each kind, or counts by reason where there are many."""
     rejected = plan.rejected
     if every or len(rejected) <= _ROWS:
-        rows = [
-            (f"{one.gpu} {one.dtype}", _REASONS.get(one.reason, one.reason), one.nearest, _miss(one))
-            for one in rejected
-        ]
-        return Table(title="No answer", columns=("", "", "nearest", ""), rows=tuple(rows), left=4)
-    counted: list[tuple[str, str, str]] = []
+        items = [f"{_kind(one)}: {_REASONS[one.reason]}{_nearest(one)}" for one in rejected]
+        return Bullets(title="No answer", items=tuple(items))
+    items = []
     for reason, words in _REASONS.items():
         here = [one for one in rejected if one.reason == reason]
         if here:
             gpus = len({one.gpu for one in here})
-            nearest = min(here, key=lambda one: (one.value or 0.0) / (one.limit or 1.0))
-            near = (
-                f"nearest {nearest.gpu} {nearest.dtype}, {nearest.nearest}: {_miss(nearest)}" if _miss(nearest) else ""
-            )
-            counted.append((words, f"{sum(one.layouts for one in here)} on {gpus} GPUs", near))
-    return Table(title="No answer (--all lists each kind)", columns=("", "layouts", ""), rows=tuple(counted), left=3)
+            layouts = plural(sum(one.layouts for one in here), "layout")
+            best = min(here, key=lambda one: (one.value or 0.0) / (one.limit or 1.0))
+            near = f"; nearest {_kind(best)}{_nearest(best)}" if best.value is not None else ""
+            items.append(f"{words}: {layouts} on {plural(gpus, 'GPU')}{near}")
+    return Bullets(title="No answer (--all lists each kind)", items=tuple(items))
+
+
+def _kind(one: Rejected) -> str:
+    return f"{one.gpu}, {one.dtype}"
+
+
+def _nearest(one: Rejected) -> str:
+    miss = _miss(one)
+    if not miss:
+        return ""
+    return f", {one.nearest}: {miss}" if one.nearest else f": {miss}"

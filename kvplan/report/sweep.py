@@ -14,7 +14,14 @@ from kvplan.report.text import duration, gib, significant
 _ROWS: Final = 64
 _SPARKS: Final = "▁▂▃▄▅▆▇█"
 _NONE: Final = "–"
-_MARKS: Final = {"ok": "", "requests queue": "queues"}
+_MARKS: Final = {
+    "ok": "",
+    "requests queue": "queues",
+    "does not fit": "no fit",
+    "above the model's context": "too long",
+    "context below input + output": "too short",
+    "error": "error",
+}
 
 #: Head, quantity and how its values are written.
 _SHOWN: Final[tuple[tuple[str, str, Callable[[float], str]], ...]] = (
@@ -70,12 +77,12 @@ def _table(sweep: Sweep, rows: Sequence[Mapping[str, Any]]) -> Table:
     shown = [item for item in shown if item[1] != "kv_pool_bytes" or len({row["kv_pool_bytes"] for row in rows}) > 1]
     words = [name for name, values in sweep.axes.items() if any(isinstance(value, str) for value in values)]
     numbers = [name for name in sweep.axes if name not in words]
-    status = any(row["status"] not in _MARKS or _MARKS[row["status"]] for row in rows)
+    status = any(_MARKS[row["status"]] for row in rows)
     heads = [name.replace("_", "-") for name in (*words, *numbers)] + [head for head, _, _ in shown]
     cells = []
     for row in rows:
         values = [_NONE if row[name] is None else write(row[name]) for _, name, write in shown]
-        mark = [_MARKS.get(row["status"], row["status"])] if status else []
+        mark = [_MARKS[row["status"]]] if status else []
         cells.append((*(_cell(row[name]) for name in (*words, *numbers)), *values, *mark))
     return Table(
         title="",

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 import kvplan
 from kvplan.errors import UsageError
+from kvplan.planning.operating import _SHARES
 
 SMALL = {"gpus": ["l40s", "a100-80g"], "tp": [1, 2], "pp": [1], "dtypes": [None, "fp8"]}
 LENGTHS = {"input_tokens": 1000, "output_tokens": 200}
@@ -21,7 +22,7 @@ def plan(**more):
     return kvplan.plan("llama-3-8b", **{**SMALL, **LENGTHS, **more})
 
 
-def brute_force(rate, limit_ms, *, max_busy=0.9, loads=64, least=0.005):
+def brute_force(rate, limit_ms, *, max_busy=0.9):
     """The cheapest by asking `estimate` at every concurrency of every layout, without arrays, search or curves.
 
     Mean TPOT has no queue in it: a replica carries the largest of the planned loads whose sequences in service, by
@@ -41,8 +42,8 @@ def brute_force(rate, limit_ms, *, max_busy=0.9, loads=64, least=0.005):
         carried = 0.0
         for top in sorted({most, *(2**n for n in range(9) if 2**n <= most)}):
             full = _between(top, points, rates)
-            for step in range(loads):
-                load = max_busy * full * least ** (1 - step / (loads - 1))
+            for share in _SHARES:
+                load = max_busy * full * share
                 inside = min(_between(load, [0.0, *rates], [0.0, *points]), top)
                 if _between(inside, points, times) > limit_ms:
                     break
