@@ -1,0 +1,76 @@
+"""Calibration: what was put in comes out, priors hold where rows are few, and the profile reads back."""
+
+from __future__ import annotations
+
+import pytest
+
+import kvplan
+from kvplan import api
+from kvplan.calibration.fit import scaled
+from kvplan.core.efficiency import Efficiency
+from kvplan.errors import UsageError
+from kvplan.specs.engines import with_efficiency
+
+MODEL, GPU = "llama-3.1-8b", "h100-sxm"
+LOADS = [(inputs, 200, concurrency) for inputs in (200, 1000, 4000) for concurrency in (1, 4, 16, 64)]
+
+
+def rows(engine, *, tps=(1, 2, 4)):
+    """Rows that an engine would measure."""
+    found = []
+    for tp in tps:
+        for inputs, outputs, concurrency in LOADS:
+            load = {"input_tokens": inputs, "output_tokens": outputs, "concurrency": concurrency}
+            latency = kvplan.estimate(MODEL, GPU, engine=engine, tp=tp, equal_lengths=True, **load).latency
+            measured = {"ttft_ms": latency.ttft_ms.mid, "tpot_ms": latency.tpot_ms.mid}
+            found.append({"model": MODEL, "gpu": GPU, "engine": "vllm", "tp": tp, **load, **measured})
+    return found
+
+
+@pytest.fixture(scope="module")
+def slower():
+    """vLLM on a card whose memory is a fifth slower and whose host takes twice as long."""
+    engine = api.load_engine("vllm")
+    family = api.load_gpu(GPU).family
+    return with_efficiency(engine, family, scaled(engine.efficiencies[family], {"bandwidth": 0.8, "host": 2.0}))
+
+
+def test_a_slower_card_is_found(slower):
+    found = kvplan.calibrate(rows(slower))
+    (fit,) = found.families
+    assert fit.factors["bandwidth"] == pytest.approx(0.8, abs=0.06)
+    assert fit.factors["host"] > 1.2
+    assert fit.before["tpot_ms"].median_ape > 0.1
+    assert fit.in_sample["tpot_ms"].median_ape < 0.04  # priors hold 36 exact rows back a little
+    assert fit.out_of_sample["tpot_ms"].median_ape < 0.08
+    assert fit.configurations == 3
+
+
+def test_the_profile_reads_back_and_predicts_the_same(slower, tmp_path):
+    path = tmp_path / "mine.yaml"
+    path.write_text(api.profile_text(slower, comment="mine"), encoding="utf-8")
+    one, two = (kvplan.estimate(MODEL, GPU, engine=engine, concurrency=8) for engine in (slower, str(path)))
+    assert two.latency.tpot_ms.mid == pytest.approx(one.latency.tpot_ms.mid, rel=1e-4)
+    assert two.memory.kv_pool_bytes == one.memory.kv_pool_bytes
+
+
+def test_one_row_moves_little():
+    (row, *_) = rows(api.load_engine("vllm"), tps=(1,))
+    row["tpot_ms"] *= 1.5
+    (fit,) = kvplan.calibrate([row]).families
+    assert all(0.6 < factor < 1.7 for factor in fit.factors.values())
+    assert not fit.out_of_sample
+
+
+def test_shares_stay_shares():
+    assert scaled(
+        Efficiency(gemm_bandwidth=0.8, gemm_mfu={"bf16": 0.7}), {"bandwidth": 2, "arithmetic": 2}
+    ) == Efficiency(gemm_bandwidth=1.0, gemm_mfu={"bf16": 1.0})
+
+
+def test_nothing_to_fit_and_two_engines_are_refused():
+    with pytest.raises(UsageError, match="no rows"):
+        kvplan.calibrate([{"model": MODEL, "gpu": GPU, "kv_pool_gib": 1.0}])
+    two = [{"model": MODEL, "gpu": GPU, "engine": name, "tpot_ms": 5.0} for name in ("vllm", "sglang")]
+    with pytest.raises(UsageError, match="several engines"):
+        kvplan.calibrate(two)
