@@ -118,9 +118,19 @@ def _run(arguments: list[str]) -> int:
     settings.register_profile(
         "mutation", phases=phases, max_examples=25, derandomize=True, database=None, deadline=None
     )
-    settings.load_profile("mutation")
     loaded_before = "ignore::pytest.PytestAssertRewriteWarning"
-    return int(pytest.main(["-x", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", "-W", loaded_before, *arguments]))
+    options = [
+        "-x",
+        "-q",
+        "-p",
+        "no:cacheprovider",
+        "-p",
+        "no:xdist",
+        "-W",
+        loaded_before,
+        "--hypothesis-profile=mutation",
+    ]
+    return int(pytest.main([*options, *arguments]))
 
 
 def survivors(module: str, drawn: list[Mutant], *, copy: Path, seconds: float) -> list[Mutant]:

@@ -1,6 +1,6 @@
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from kvplan.core.blocks import BlockGroup, Pool, PoolPart
@@ -118,14 +118,12 @@ def drawn_pool(layers, paging, room=40 * GIB):
     return lay_out(request_for(*layers, rules=rules, room=room))
 
 
-@settings(deadline=None)
 @given(layers_drawn, pagings, st.lists(st.integers(1, 10**6), min_size=1, max_size=8))
 def test_arrays_answer_as_numbers_do(layers, paging, contexts):
     pool = drawn_pool(layers, paging)
     assert pool.sequences(np.array(contexts)).tolist() == pytest.approx([pool.sequences(c) for c in contexts])
 
 
-@settings(deadline=None)
 @given(layers_drawn, pagings, st.integers(1, 10**6), st.integers(1, 10**5))
 def test_a_longer_context_never_needs_less(layers, paging, context, more):
     pool = drawn_pool(layers, paging)
@@ -133,7 +131,6 @@ def test_a_longer_context_never_needs_less(layers, paging, context, more):
     assert pool.sequences(context + more) <= pool.sequences(context)
 
 
-@settings(deadline=None)
 @given(layers_drawn, pagings, st.integers(1, 4096), st.integers(0, 40 * GIB))
 def test_more_room_never_hurts(layers, paging, context, more):
     assert drawn_pool(layers, paging, 10 * GIB + more).sequences(context) >= drawn_pool(
@@ -141,7 +138,6 @@ def test_more_room_never_hurts(layers, paging, context, more):
     ).sequences(context)
 
 
-@settings(deadline=None)
 @given(layers_drawn, pagings, st.integers(1, 64))
 def test_the_longest_context_fits_and_one_more_token_does_not(layers, paging, sequences):
     pool = drawn_pool(layers, paging)

@@ -130,7 +130,7 @@ def test_ledger_sums_exactly(engine, model):
         assert all(isinstance(line.bytes, int) for line in memory.ledger)
 
 
-@examples(deadline=None, max_examples=60)
+@examples(max_examples=60)
 @given(
     st.sampled_from(ENGINES),
     st.integers(8, 300),
@@ -144,7 +144,7 @@ def test_ledger_sums_exactly_for_any_card(engine, gib, tp, context, fraction):
     assert parts_sum(memory) == memory.usable_bytes
 
 
-@examples(deadline=None, max_examples=60)
+@examples(max_examples=60)
 @given(st.sampled_from(ENGINES), st.integers(24, 200), st.integers(0, 100))
 def test_more_memory_never_hurts(engine, gib, more):
     # Limits and fraction given: an engine's own defaults jump with the card and may take more than a GiB adds.
@@ -156,7 +156,7 @@ def test_more_memory_never_hurts(engine, gib, more):
     assert at(gib + more).max_context >= at(gib).max_context
 
 
-@examples(deadline=None, max_examples=60)
+@examples(max_examples=60)
 @given(st.sampled_from(ENGINES), st.sampled_from(MODELS[:5]), st.integers(1, 60_000), st.integers(1, 60_000))
 def test_more_context_never_needs_less_memory(engine, model, context, more):
     kwargs = {"engine": engine, "gpu": "b200", "tp": 8, "advise": False}
