@@ -52,3 +52,24 @@ def test_the_engines_own_cache_format_comes_before_the_models():
         found = kvplan.estimate("llama-3.1-8b", "rtx-4090", engine=engine)
         assert found.scenario.kv_dtype == dtype
     assert kvplan.estimate("llama-3.1-8b", "rtx-4090", engine="llama.cpp", kv_dtype="q8_0").scenario.kv_dtype == "q8_0"
+
+
+def test_engines_keep_recurrent_states_in_their_own_format():
+    """Qwen3-Next's config names none: 36 layers × 524,288 elements in bf16 under vLLM, fp32 under SGLang."""
+    kept = {
+        engine: kvplan.estimate("qwen3-next-80b-a3b", "h200", tp=2, engine=engine).model.state_bytes_per_sequence_model
+        for engine in ("vllm", "sglang")
+    }
+    assert kept["sglang"] - kept["vllm"] == 36 * 524_288 * 2
+    named = kvplan.estimate("qwen3.5-27b", "h200", engine="sglang")  # its config says float32
+    assert not any("recurrent state in" in line for line in named.assumptions)
+
+
+def test_gemma_4_takes_a_video_whole():
+    """vLLM 0.25.1 on an L40S held 9.81 sequences of 32,768 tokens in 12.75 GiB, as 2496 batched tokens give."""
+    found = kvplan.estimate("google/gemma-4-26B-A4B", "l40s", engine="vllm@0.25.1", dtype="fp8", context=32_768)
+    pool = found.memory.kv_pool_bytes / 2**30
+    assert found.capacity.max_concurrency * 12.75 / pool == pytest.approx(9.81, rel=0.001)
+    assert any("2496" in line for line in found.assumptions)
+    small = kvplan.estimate("gemma-4-31b-it", "h100-sxm", tp=2, max_num_batched_tokens=2048)
+    assert any("--max-num-batched-tokens 2496" in line for line in small.warnings)

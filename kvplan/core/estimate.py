@@ -19,7 +19,7 @@ from kvplan.core.layout import Layout
 from kvplan.core.memory import plan_memory, resolve_kv_dtype
 from kvplan.core.model import CrossAttention, Model
 from kvplan.core.numeric import Num, maximum, minimum
-from kvplan.core.precision import display_dtype
+from kvplan.core.precision import display_dtype, with_state_dtype
 from kvplan.core.results import Estimate, Latency, ModelFigures, OpTime, Range, Scenario, Throughput
 from kvplan.core.roofline import Machine
 from kvplan.core.serving import Load, SteadyState, steady_state
@@ -86,6 +86,10 @@ def deploy(
     """
     layout.check(model)
     assumptions = [*model.assumptions]
+    if engine.memory.state_dtype is not None:
+        told, model = model, with_state_dtype(model, engine.memory.state_dtype)
+        if model is not told:
+            assumptions.append(f"recurrent state in {engine.memory.state_dtype}: the default of {engine.name}")
     resolved = resolve_kv_dtype(model, engine, kv_dtype)
     if kv_dtype is None:
         assumptions.append(f"kv_dtype {resolved}: {_kv_dtype_reason(model, engine)}")

@@ -119,7 +119,7 @@ def account(question: Question, *, layers: tuple[CachedLayer, ...] | None = None
     model, gpu, layout, settings = question.model, question.gpu, question.layout, question.settings
     rules = question.engine.memory
     total = settings.gpu_memory_bytes or gpu.framework_memory_bytes
-    limits = limits_for(rules, gpu, settings, total_bytes=total, context=question.context)
+    limits = limits_for(rules, gpu, settings, total_bytes=total, context=question.context, model=model)
     if rules.budget is Budget.UP_FRONT and settings.max_num_seqs is None:
         limits = replace(limits, max_num_seqs=question.per_replica)
     fraction = settings.gpu_memory_utilization or rules.utilization

@@ -30,6 +30,8 @@ def _assumptions(question: Question, found: Account) -> Iterator[str]:
         if rules.budget is Budget.UP_FRONT and name == "max_num_seqs":
             total = value * question.context
             yield f"{value} slots for the asked sequences: {rules.option('context', total)} {rules.option(name, value)}"
+        elif name == "max_num_batched_tokens" and rules.whole_items and value == question.model.whole_item_tokens:
+            yield f"{name} {value}: the longest media item, which {question.model.id} takes whole"
         else:
             yield f"{name} {value}: the default of {engine} on this card"
     if question.settings.gpu_memory_utilization is None and rules.budget is not Budget.UP_FRONT:
@@ -47,6 +49,12 @@ def _warnings(question: Question, found: Account) -> Iterator[str]:
         yield f"the memory rules of {question.engine.name} were not checked against start-up logs"
     if gpu.unified_memory and rules.runtime_unified_bytes:
         yield "memory shared with the CPU: the system's share was seen in three set-ups only; expect the pool within ±10 %"
+    item = model.whole_item_tokens
+    if rules.whole_items and found.limits.max_num_batched_tokens < item:
+        yield (
+            f"{model.id} takes a media item of up to {item} tokens whole: the engine refuses to start below "
+            f"{rules.option('max_num_batched_tokens', item)} unless it is served without media"
+        )
     yield from _replication(question, found)
     yield from _hybrid(question, found)
     experts = any(isinstance(group.layer.feed_forward, MixtureOfExperts) for group in model.groups)

@@ -81,6 +81,7 @@ class MemoryRules:
         kv_dtype: Cache format by default; None follows the checkpoint and then the model's dtype.
         compact_kv_dtype: The smaller cache format that this engine is usually told to use, or None.
         block_tokens, latent_block_tokens: Tokens of one block, and on MLA models.
+        whole_items: True where the default batch grows to the longest media item of models that take it whole.
         tiers: Default limits by card, smallest first.
         small_tier_cards: Words in a GPU id that keep it on the first tier whatever its memory.
         batched_tokens_follow_context: Longest context that the default batch follows (engines without chunked
@@ -104,6 +105,7 @@ class MemoryRules:
         batches_in_flight: Batches whose tokens a window must keep.
         null_blocks: Blocks that no sequence gets.
         state_mode: State blocks per sequence.
+        state_dtype: Format of recurrent states where the config names none; None follows the model's dtype.
         state_pool_ratio: State pool as a share of the KV pool, two separate pools.
         window_pool_ratio: Tokens of the window pool as a share of those of the full pool.
         window_extra_tokens: Tokens that a window layer keeps beyond its window.
@@ -126,6 +128,7 @@ class MemoryRules:
     tiers: tuple[Tier, ...] = (Tier(min_gib=0, max_num_seqs=2**20, max_num_batched_tokens=2**20),)
     small_tier_cards: tuple[str, ...] = ()
     batched_tokens_follow_context: int = 0
+    whole_items: bool = False
     sampler_bytes_per_logit: float = 0.0
     residual_rows: float = 0.0
     activation_fixed_bytes: int = 0
@@ -150,6 +153,7 @@ class MemoryRules:
     batches_in_flight: int = 1
     null_blocks: int = 0
     state_mode: StateMode = StateMode.NONE
+    state_dtype: str | None = None
     state_pool_ratio: float = 0.0
     window_pool_ratio: float = 0.0
     window_extra_tokens: int = 0

@@ -286,6 +286,9 @@ class Model:
         mtp_tensors: Tensors of one MTP layer beyond its decoder layer (projection, norms, copies of embeddings).
         quantization: Name of the checkpoint's quantisation (`fp8`, `modelopt`, …), or None.
         kv_dtype: Cache format that the checkpoint asks for, or None (the engine's rule: the model's dtype).
+        state_dtype: Format of recurrent states that the config names, or None (the engine's rule).
+        whole_item_tokens: Tokens of the longest media item, where one iteration must take it whole because its tokens
+            see each other both ways; 0 elsewhere [token].
         buffer_elements: Persistent buffers stored with the weights (not parameters).
         exact_weight_bytes: Bytes read from file headers, which win over arithmetic, or None.
         parallel_attention: True where attention and feed-forward run in parallel (one all-reduce per layer).
@@ -309,6 +312,8 @@ class Model:
     mtp_tensors: tuple[Tensor, ...] = ()
     quantization: str | None = None
     kv_dtype: str | None = None
+    state_dtype: str | None = None
+    whole_item_tokens: int = 0
     buffer_elements: int = 0
     exact_weight_bytes: int | None = None
     parallel_attention: bool = False

@@ -11,7 +11,7 @@ from typing import Final
 from kvplan.core import gguf_mixtures
 from kvplan.core.dataclass import dataclass
 from kvplan.core.dtypes import FORMATS, Format, format_by_id
-from kvplan.core.model import Layer, Model, Tensor, TensorClass, group_layers
+from kvplan.core.model import Layer, Model, Recurrent, Tensor, TensorClass, group_layers
 from kvplan.core.parameters import model_tensors, tensor_bytes, tensor_format
 from kvplan.errors import UnknownNameError
 
@@ -141,6 +141,20 @@ def _map_layers(model: Model, change: Callable[[int, Tensor], Tensor], *, towers
         towers=tuple(replace(t, tensors=tuple(in_tower(0, x) for x in t.tensors)) for t in model.towers),
         mtp_layers=tuple(in_layer(0, layer) for layer in model.mtp_layers),
     )
+
+
+def with_state_dtype(model: Model, dtype: str) -> Model:
+    """A model that keeps its recurrent states in `dtype`, as an engine does where the config names no format."""
+    if model.state_dtype is not None:
+        return model
+    bits = int(format_by_id(dtype).element_bits)
+
+    def kept(layer: Layer) -> Layer:
+        mixers = tuple(replace(m, state_bits=bits) if isinstance(m, Recurrent) else m for m in layer.mixers)
+        return layer if mixers == layer.mixers else replace(layer, mixers=mixers)
+
+    groups = tuple(replace(group, layer=kept(group.layer)) for group in model.groups)
+    return model if groups == model.groups else replace(model, groups=groups)
 
 
 def map_tensors(layer: Layer, change: Callable[[Tensor], Tensor]) -> Layer:

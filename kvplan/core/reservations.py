@@ -48,14 +48,18 @@ def gib_text(value_bytes: float) -> str:
     return f"{value_bytes / GIB:.2f} GiB"
 
 
-def limits_for(rules: MemoryRules, gpu: Gpu, settings: Settings, *, total_bytes: int, context: int) -> Limits:
-    """The user's limits, else the engine's defaults on this card."""
+def limits_for(
+    rules: MemoryRules, gpu: Gpu, settings: Settings, *, total_bytes: int, context: int, model: Model | None = None
+) -> Limits:
+    """The user's limits, else the engine's defaults on this card, for this model where it asks for a larger batch."""
     small = any(word in gpu.id for word in rules.small_tier_cards)
     fitting = [one for one in rules.tiers if total_bytes / GIB >= one.min_gib]
     tier = rules.tiers[0] if small or not fitting else fitting[-1]
     batched = tier.max_num_batched_tokens
     if context <= rules.batched_tokens_follow_context:
         batched = max(batched, 2048, context)
+    if rules.whole_items and model is not None:
+        batched = max(batched, model.whole_item_tokens)
     given = (settings.max_num_seqs, settings.max_num_batched_tokens)
     defaulted = tuple(
         name for name, value in zip(("max_num_seqs", "max_num_batched_tokens"), given, strict=True) if value is None

@@ -42,7 +42,7 @@ def test_the_contract_names_vllm_versions(version):
     [
         ("vllm 0.11.2", "vllm@0.11"),
         ("vLLM v0.19.1rc2", "vllm@0.19"),
-        ("vllm==0.18.0", "vllm@0.17"),
+        ("vllm==0.18.0", "vllm@0.18"),
         ("vllm@0.2.5", "vllm@0.6"),
         ("vllm", load_engine("vllm").name),
         ("trtllm", "tensorrt-llm@1.0"),
@@ -112,7 +112,7 @@ def test_the_floor_is_ideal():
     engine = load_engine("ideal")
     assert engine.memory == MemoryRules()
     assert engine.memory.budget is Budget.EVERYTHING
-    assert engine.fallback == Efficiency(overlap=True)
+    assert engine.fallback == Efficiency(overlap=True, half_accumulate=True)
     assert engine.efficiencies == {}
 
 

@@ -71,6 +71,8 @@ def assemble(config: Config, blueprint: Blueprint, *, model_id: str = "") -> Mod
         mtp_tensors=parts.mtp_tensors,
         quantization=quantized.quantization,
         kv_dtype=quantized.kv_dtype,
+        state_dtype=_state_dtype(config),
+        whole_item_tokens=parts.whole_item_tokens,
         buffer_elements=parts.buffer_elements,
         parallel_attention=parts.parallel_attention,
     )
@@ -100,9 +102,7 @@ def read_dtype(config: Config) -> str:
     Raises:
         SpecError: Not a floating-point dtype.
     """
-    nested = ("text_config", "llm_config", "language_config", "thinker_config")
-    places = [config, *(config.nested(name) for name in nested if isinstance(config.data.get(name), Mapping))]
-    for place in places:
+    for place in _places(config):
         dtype = place.string("torch_dtype", "dtype")
         if dtype is None or dtype == "auto":
             continue
@@ -115,6 +115,22 @@ def read_dtype(config: Config) -> str:
         return found.id
     config.assumptions.append(f"dtype is not in {config.source}: {_DEFAULT_DTYPE} assumed")
     return _DEFAULT_DTYPE
+
+
+def _places(config: Config) -> list[Config]:
+    """The config and those of the language model inside it."""
+    nested = ("text_config", "llm_config", "language_config", "thinker_config")
+    return [config, *(config.nested(name) for name in nested if isinstance(config.data.get(name), Mapping))]
+
+
+def _state_dtype(config: Config) -> str | None:
+    """The format that a config names for recurrent states; `read_state_bits` has judged it."""
+    for place in _places(config):
+        for name in ("mamba_ssm_cache_dtype", "mamba_ssm_dtype"):
+            value = place.data.get(name)
+            if isinstance(value, str) and value != "auto":
+                return value.removeprefix("torch.")
+    return None
 
 
 def _default_id(config: Config) -> str:

@@ -22,6 +22,7 @@ class Blueprint:
         encoder_prefix: As `layer_prefix`, for them.
         max_source_tokens: Encoder positions of an encoder–decoder model, or None.
         towers: Vision and audio networks; their tensors have full names.
+        whole_item_tokens: Tokens of the longest media item, where one iteration must take it whole.
         mtp_layers: Multi-token-prediction layers that the checkpoint declares.
         mtp_tensors: Tensors of one of them beyond its decoder layer.
         buffer_elements: Persistent buffers stored with the weights.
@@ -38,6 +39,7 @@ class Blueprint:
     encoder_prefix: str = "encoder.block.{i}."
     max_source_tokens: int | None = None
     towers: tuple[Tower, ...] = ()
+    whole_item_tokens: int = 0
     mtp_layers: tuple[Layer, ...] = ()
     mtp_tensors: tuple[Tensor, ...] = ()
     buffer_elements: int = 0

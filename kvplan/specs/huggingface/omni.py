@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Final
 
 from kvplan.core.model import Tensor, Tower
@@ -14,6 +15,8 @@ from kvplan.specs.huggingface.towers import Encoder
 
 #: Parameters of timm's `mobilenetv5_300m_enc`, counted on its meta build (timm 1.0.31).
 _MOBILENET_V5_300M: Final = 294_126_912
+#: A video of 32 frames, 70 tokens and 8 marks each: vLLM's `max_tokens_per_mm_item`, as its start-up error words it.
+_GEMMA4_VIDEO_TOKENS: Final = 32 * (70 + 8)
 
 
 def gemma4(config: Config) -> Blueprint:
@@ -31,7 +34,8 @@ def gemma4(config: Config) -> Blueprint:
         parts.linear("embedding_projection", text.hidden_size, encoder.width, bias=False)
         towers.append(Tower(name=name, tensors=(*encoder.tensors, *parts.done())))
         buffers += encoder.buffer_elements
-    return with_towers(config, text, *towers, buffers=buffers)
+    whole = _GEMMA4_VIDEO_TOKENS if vision is not None else 0
+    return replace(with_towers(config, text, *towers, buffers=buffers), whole_item_tokens=whole)
 
 
 def _gemma4_vision(config: Config, prefix: str = "model.vision_tower.") -> Encoder:
