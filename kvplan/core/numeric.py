@@ -18,7 +18,7 @@ def minimum(a: Num, b: Num) -> Num:
     3
     """
     if isinstance(a, int | float) and isinstance(b, int | float):
-        return a if a < b else b
+        return a if a < b else b  # noqa: FURB136 - half the time of a call of min
     return _namespace(a, b).minimum(a, b)
 
 
@@ -29,7 +29,7 @@ def maximum(a: Num, b: Num) -> Num:
     5
     """
     if isinstance(a, int | float) and isinstance(b, int | float):
-        return a if a > b else b
+        return a if a > b else b  # noqa: FURB136 - half the time of a call of max
     return _namespace(a, b).maximum(a, b)
 
 
