@@ -39,6 +39,8 @@ def _panels(command: Any, context: Any, formatter: Any) -> None:
     """Write arguments and options under the panels that they name, in the order of first appearance."""
     panels: dict[str, list[Any]] = {}
     for parameter in command.get_params(context):
+        if parameter.param_type_name == "argument" and parameter.help is None:
+            parameter.help = _argument_help(command.callback, parameter.name)
         record = parameter.get_help_record(context)
         if record is not None:
             panel = getattr(parameter, "rich_help_panel", None) or _GENERAL
@@ -48,6 +50,14 @@ def _panels(command: Any, context: Any, formatter: Any) -> None:
         if records:
             with formatter.section(title):
                 formatter.write_dl(records)
+
+
+def _argument_help(callback: Any, name: str) -> str | None:
+    """What an argument says of itself; under typer 0.25, click 8.5 sets an attribute of the same name to None."""
+    import inspect
+
+    annotation = inspect.signature(callback, eval_str=True).parameters[name].annotation
+    return next((one.help for one in getattr(annotation, "__metadata__", ()) if hasattr(one, "help")), None)
 
 
 class Command(TyperCommand):

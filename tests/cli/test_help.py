@@ -56,3 +56,15 @@ def test_options_stand_in_panels_with_units_and_defaults(invoke):
 def test_version(invoke):
     result = invoke("--version")
     assert re.fullmatch(r"kvplan \d+\.\d+\.\d+\S*\n", result.stdout)
+
+
+@pytest.mark.parametrize(
+    ("page", "words"),
+    [
+        (("explain-log",), "FILE Start-up log; - reads standard input. [required]"),
+        (("models", "show"), "a GGUF file, or a Hugging Face repo id. [required]"),
+        (("gpus", "list"), "[TEXT] Only those with this text in their name."),
+    ],
+)
+def test_arguments_explain_themselves(page, words, invoke):
+    assert words in " ".join(invoke(*page, "--help").stdout.split())
