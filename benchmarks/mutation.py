@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import argparse
 import ast
+import gc
 import os
 import random
 import shutil
@@ -118,19 +119,19 @@ def _run(arguments: list[str]) -> int:
     settings.register_profile(
         "mutation", phases=phases, max_examples=25, derandomize=True, database=None, deadline=None
     )
-    loaded_before = "ignore::pytest.PytestAssertRewriteWarning"
+    os.environ["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"
     options = [
         "-x",
         "-q",
+        "--assert=plain",
         "-p",
         "no:cacheprovider",
         "-p",
-        "no:xdist",
-        "-W",
-        loaded_before,
-        "--hypothesis-profile=mutation",
+        "no:unraisableexception",
+        "-p",
+        "_hypothesis_pytestplugin",
     ]
-    return int(pytest.main([*options, *arguments]))
+    return int(pytest.main([*options, "--hypothesis-profile=mutation", *arguments]))
 
 
 def survivors(module: str, drawn: list[Mutant], *, copy: Path, seconds: float) -> list[Mutant]:
@@ -167,9 +168,11 @@ def main() -> None:
         os.chdir(copy)
         for heavy in ("hypothesis", "numpy", "pydantic", "yaml", "gguf", "cosmic_ray.plugins", "_pytest.doctest"):
             __import__(heavy)
+        gc.freeze()  # a fork need not look through what was loaded before it
+        sys.dont_write_bytecode = False
         if outcome(["kvplan/core", "tests/core"], seconds=10 * asked.seconds) != SURVIVED:
             sys.exit("the tests fail without a mutant")
-        sys.dont_write_bytecode = True  # the run without a mutant has compiled everything; a mutant's must not remain
+        sys.dont_write_bytecode = True  # what that run compiled stays; what comes from a mutant must not
         print(f"{'module':16} {'mutants':>8} {'noticed':>8} {'score':>6}", flush=True)
         total = noticed = 0
         for module in modules:
