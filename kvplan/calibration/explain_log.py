@@ -20,7 +20,7 @@ from kvplan.errors import KvplanError
 _LEDGER: Final = {
     "weights_gib": ("weights",),
     "consumed_gib": ("weights", "runtime"),
-    "activation_gib": ("activation",),
+    "activation_gib": ("activation", "graph"),
     "runtime_gib": ("runtime",),
     "graph_gib": ("graph", "graph_outside"),
     "graph_estimate_gib": ("graph", "graph_outside"),
@@ -151,7 +151,7 @@ def predicted_figures(estimate: Estimate) -> dict[str, float]:
     found = {
         "weights_gib": memory.weights_logged_bytes / GIB,
         "consumed_gib": (memory.weights_bytes + memory.runtime_bytes) / GIB,
-        "activation_gib": memory.activation_bytes / GIB,
+        "activation_gib": memory.peak_logged_bytes / GIB,
         "runtime_gib": outside_torch / GIB,
         "graph_gib": graph / GIB,
         "graph_estimate_gib": graph / GIB,

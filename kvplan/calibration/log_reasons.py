@@ -92,6 +92,8 @@ def _activation(context: Context) -> Iterator[str]:
         yield "the peak of one forward pass of max_num_tokens"
         return
     yield "the larger of the sampler (max_num_seqs × vocabulary) and one forward pass (max_num_batched_tokens)"
+    if context.engine == "vllm" and context.since(_GRAPH_INSIDE):
+        yield "with the estimate of captured graphs, which the peak holds since 0.21"
     if context.far:
         defaults = [name for name in ("max_num_seqs", "max_num_batched_tokens") if name not in context.said]
         if defaults:

@@ -101,7 +101,7 @@ def quantities(estimate: Estimate) -> dict[str, float | Range]:
     logged = memory.kv_pool_tokens if memory.kv_logged_tokens is None else memory.kv_logged_tokens
     found: dict[str, float | Range] = {
         "weights_gib": memory.weights_logged_bytes / GIB,
-        "activation_gib": memory.activation_bytes / GIB,
+        "activation_gib": memory.peak_logged_bytes / GIB,
         "kv_pool_gib": memory.kv_pool_bytes / GIB,
         "kv_pool_tokens": float(logged),
         "max_concurrency": estimate.capacity.max_concurrency,

@@ -144,6 +144,11 @@ class Memory(Dumpable):
     kv_block_tokens: int
     ledger: tuple[LedgerLine, ...]
 
+    @property
+    def peak_logged_bytes(self) -> int:
+        """What the engine's log calls peak activation: with the graphs where it budgets for them (vLLM from 0.21)."""
+        return self.activation_bytes + self.graph_bytes
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Capacity(Dumpable):
@@ -174,7 +179,7 @@ class Latency(Dumpable):
 
     Attributes:
         ttft_parts_ms: TTFT in its parts: `queue`, `prefill`, `engine`, `network`; they sum to the mid value.
-        queued: True where fewer sequences run than were asked for, so that requests wait for room.
+        queued: True where not all asked sequences fit at their full length, so that some wait or are set back.
     """
 
     ttft_ms: Range

@@ -34,6 +34,24 @@ def test_the_oddities_are_told(data, planner, known_model):
     assert any("outside the memory fraction" in note for figure in old.figures for note in figure.notes)
 
 
+def test_the_peak_holds_the_graphs_where_they_are_budgeted(planner, known_model):
+    """vLLM 0.31, Llama-3.1-8B on A100-80G: 72.91 − 15.26 − 1.44 = 56.21 GiB of pool; the 1.44 holds the graphs' estimate."""
+    text = (
+        "(APIServer pid=1) INFO 10-06 17:00:00 [utils.py:297] vLLM API server version {version}\n"
+        "(APIServer pid=1) INFO 10-06 17:00:00 [utils.py:233] non-default args: {{'model': 'meta-llama/Llama-3.1-8B'}}\n"
+        "(EngineCore pid=326) INFO 10-06 17:00:41 [gpu_worker.py:955] Free memory on device (78.84/79.25 GiB) on startup. "
+        "Desired GPU memory utilization is (0.92, 72.91 GiB). Actual usage is 15.26 GiB for consumed memory "
+        "(weights + non-torch), 1.44 GiB for peak activation, and 0.23 GiB for CUDAGraph memory.\n"
+    )
+    peaks = {}
+    for version in ("0.20.0", "0.31.0"):
+        log = parse_log(text.format(version=version))
+        found = explain(log, planner=planner, known_model=known_model, options={"gpu": "a100-80g"})
+        peaks[version] = next(figure.predicted for figure in found.figures if figure.name == "activation_gib")
+    assert peaks["0.31.0"] == pytest.approx(1.44, rel=0.15)
+    assert peaks["0.20.0"] < 0.6
+
+
 def test_llama_cpp_names_its_own_card_and_format(data, planner, known_model):
     found = asked(data, "llama_cpp", planner, known_model)
     assert (found.scenario.gpu, found.scenario.dtype, found.scenario.pp) == ("rtx-3090", "q4_k_m", 1)
