@@ -331,7 +331,7 @@ def plan(
         from kvplan.report.deploy import Service, serve_lines
 
         service = Service(**api.service_of(chosen.estimate, asked, chosen=chosen))
-        lines = tuple(serve_lines(service))
+        lines = tuple(serve_lines(service)) if service.serves else ()
         if deploy is not None:
             write_deployment(deploy, service)
     target.emit(PlanReport(plan=found, deploy=lines, energy=energy, every=every))

@@ -14,6 +14,7 @@ from kvplan.core.estimate import Deployment, deploy
 from kvplan.core.hardware import Gpu
 from kvplan.core.layout import Layout
 from kvplan.core.ledger import Account, Question, account, layers_of
+from kvplan.core.memory_rules import Budget
 from kvplan.core.model import Model
 from kvplan.core.parameters import weights_bytes_per_rank
 from kvplan.errors import KvplanError
@@ -22,6 +23,8 @@ from kvplan.planning.operating import Best, Curve, best_limit, curve, too_slow
 from kvplan.planning.plan_result import Demand, Target
 
 _OVERFULL: Final = 1.25
+#: Slots of engines that allocate them at start (llama.cpp's `LLAMA_MAX_SEQ`, long 64).
+_MOST_SLOTS: Final = 64
 #: Times and the full rate in the words of reasons.
 WORDS: Final = {"ttft_ms": "TTFT", "tpot_ms": "TPOT", "e2e_ms": "end to end", "full rate": "full rate"}
 #: What rounding may differ by.
@@ -202,7 +205,12 @@ def _judge(
 ) -> Kind | Miss:
     layout, gpu = deployment.layout, deployment.gpu
     unified = gpu.unified_memory and space.settings.n_gpu_layers is not None
-    room = account(_question(deployment, demand), layers=None if unified else layers)
+    known = None if unified else layers
+    room = account(_question(deployment, demand), layers=known)
+    if deployment.engine.memory.budget is Budget.UP_FRONT and deployment.settings.max_num_seqs is None:
+        slots = min(max(int(room.pool.sequences(demand.context)), 1), _MOST_SLOTS)
+        deployment = replace(deployment, settings=replace(deployment.settings, max_num_seqs=slots))
+        room = account(_question(deployment, demand), layers=known)
     if room.room_bytes <= 0 or not room.pool.holds(demand.context):
         short = float(max(1, int(room.pool.sequence_bytes(demand.context)) - room.room_bytes))
         return replace(compiled.miss(gpu, "does not fit", layout, by=short), value=short, unit="byte")

@@ -58,6 +58,11 @@ class Service:
         return self.estimate.scenario.engine.partition("@")[0]
 
     @property
+    def serves(self) -> bool:
+        """False for a profile that is no server, such as `ideal`."""
+        return self.engine in _PORTS
+
+    @property
     def context(self) -> int:
         """Longest sequence that is planned for and that the pool holds [token]."""
         return min(self.estimate.scenario.context, self.estimate.capacity.max_context)
