@@ -66,9 +66,12 @@ class Scheduling:
     Attributes:
         mixes_prefill: True where a prefill chunk runs in one iteration with the decodes; False where prompts run in
             iterations of their own while decodes wait.
+        reserves_output: True where a request is admitted only if its whole output will fit; False where it is admitted on
+            its prompt and room is found as it grows, so that running sequences are half grown on average.
     """
 
     mixes_prefill: bool = True
+    reserves_output: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

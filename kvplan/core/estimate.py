@@ -171,7 +171,9 @@ class Room(Protocol):
 
 def rank_load(deployment: Deployment, workload: Workload, plan: Room, *, concurrency: Num) -> Load:
     """The load of one data-parallel rank: `concurrency / dp` sequences, and the pool it has for them; arrays give arrays."""
-    context = workload.input_tokens + workload.output_tokens
+    whole = workload.input_tokens + workload.output_tokens
+    reserves = deployment.engine.scheduling.reserves_output
+    held = whole if reserves else workload.input_tokens + (workload.output_tokens + 1) // 2
     cached = workload.cached_prefix_tokens
     source = workload.source_tokens if workload.source_tokens is not None else deployment.model.max_source_tokens or 0
     return Load(
@@ -179,7 +181,8 @@ def rank_load(deployment: Deployment, workload: Workload, plan: Room, *, concurr
         cached_tokens=cached,
         output_tokens=workload.output_tokens,
         concurrency=concurrency / deployment.layout.dp,
-        capacity=plan.pool.sequences(context),
+        capacity=plan.pool.sequences(held),
+        full_capacity=plan.pool.sequences(whole),
         max_num_seqs=plan.max_num_seqs,
         budget_tokens=plan.max_num_batched_tokens,
         source_tokens=source,
@@ -231,7 +234,8 @@ def estimate(
         throughput = throughput_of(deployment, workload, state, floor=floor)
         if latency.queued:
             warnings.append(
-                f"{load.concurrency:g} sequences were asked for on each replica, {state.running:.3g} run at once: the others wait"
+                f"{load.concurrency:g} sequences were asked for on each replica; {load.full_capacity:.4g} fit at their full length "
+                f"and {state.running:.4g} run at once on average: the others wait"
             )
     return Estimate(
         scenario=scenario,
@@ -333,7 +337,7 @@ def latency_of(
             "network": workload.network_ms,
         },
         running=state.running,
-        queued=workload.concurrency / deployment.layout.dp > state.running,
+        queued=state.queued,
     )
 
 

@@ -31,7 +31,8 @@ class Load:
         cached_tokens: Prompt tokens found in the prefix cache [token].
         output_tokens: Tokens generated [token].
         concurrency: Sequences in flight.
-        capacity: Sequences that the KV pool (or the state pool) holds at this length.
+        capacity: Sequences that the KV pool (or the state pool) holds while they run, as grown as they are on average.
+        full_capacity: Sequences that it holds when all are at their full length; None is the same.
         max_num_seqs: Sequences that the scheduler runs at most.
         budget_tokens: Tokens of one iteration at most (prefill chunk).
         source_tokens: Encoder tokens of an encoder–decoder model [token].
@@ -47,6 +48,7 @@ class Load:
     capacity: Num
     max_num_seqs: Num
     budget_tokens: Num
+    full_capacity: Num | None = None
     cached_tokens: Num = 0
     source_tokens: Num = 0
     mixes_prefill: bool = True
@@ -60,6 +62,7 @@ class SteadyState:
 
     Attributes:
         running: Sequences that run at once.
+        queued: True where not all asked sequences run at once at their full length: some wait, or are set back.
         decoding: Of these, sequences that decode (the others are in prefill).
         decode_step_s: An iteration without prefill.
         mixed_step_s: An iteration with a prefill chunk.
@@ -73,6 +76,7 @@ class SteadyState:
     """
 
     running: Num
+    queued: Num
     decoding: Num
     decode_step_s: Num
     mixed_step_s: Num
@@ -137,8 +141,10 @@ def steady_state(work: StepWork, load: Load, machine: Machine) -> SteadyState:
     ttft = prefill + queue + engine
     service = ttft + gaps * tpot
     waiting = service * maximum(load.concurrency / running - 1.0, 0.0)
+    whole = load.capacity if load.full_capacity is None else load.full_capacity
     return SteadyState(
         running=running,
+        queued=load.concurrency > minimum(load.max_num_seqs, maximum(whole, 1.0)),
         decoding=running * gaps * tpot / service,
         decode_step_s=decode_step,
         mixed_step_s=mixed_step,
