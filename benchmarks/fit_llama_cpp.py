@@ -84,7 +84,7 @@ def efficiency(q: Mapping[str, float], case: Case) -> Efficiency:
     base = case.deployment.machine.efficiency
     mfu = {**base.gemm_mfu, **dict.fromkeys(("bf16", "fp16"), q[f"mfu.{case.family}"])}
     return replace(
-        base, gemm_bandwidth=q[f"bandwidth.{case.family}"], gemm_mfu=mfu, attention_softmax_dims=0.0, half_accumulate=True,
+        base, gemm_bandwidth=q[f"bandwidth.{case.family}"], gemm_mfu=mfu, attention_softmax_dims=0.0, gemm_idle_tiles=0.0, half_accumulate=True,
         **{name: q[name] for name in SHARED},
     )  # fmt: skip
 
