@@ -58,6 +58,7 @@ def test_compressed_attention_is_a_window_and_entries_of_four_tokens():
     window, entries = kept(COMPRESSED, kv_dtype="fp8")
     assert window == CachedLayer(kind="window", count=1, token_bytes=512, window=128)
     assert entries == CachedLayer(kind="compressed", count=1, token_bytes=640, entry_tokens=4)
+    assert [one.token_bytes for one in kept(COMPRESSED)] == [1024, 1280]
     assert len(kept(replace(COMPRESSED, ratio=None))) == 1
     assert logical_token_bytes((window, entries)) == 512 + 160
 
