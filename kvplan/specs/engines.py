@@ -20,6 +20,7 @@ from kvplan.core.engine import Engine, Scheduling
 from kvplan.core.memory_rules import Budget, MemoryRules, Paging, StateMode, Tier
 from kvplan.errors import SpecError, UnknownNameError
 from kvplan.specs import registry
+from kvplan.specs.files import located
 from kvplan.specs.bundled import load_bundled
 from kvplan.specs.document import YamlDocument, closest
 
@@ -62,7 +63,7 @@ def load_engine(engine: str | os.PathLike[str] | Mapping[str, Any] | Engine, *, 
     if isinstance(engine, Mapping):
         return _build(YamlDocument(path="<engine>", data=dict(engine), lines={}), wanted=_wanted(version))
     name = os.fspath(engine)
-    if name.endswith((".yaml", ".yml")) or Path(name).is_file():
+    if name.endswith((".yaml", ".yml")) or ((path := located(name)) is not None and path.is_file()):
         from kvplan.specs.yaml import load_yaml  # noqa: PLC0415 - bundled profiles need no yaml
 
         return _build(load_yaml(name), wanted=_wanted(version))

@@ -12,7 +12,7 @@ from kvplan.errors import SpecError, UnsupportedModelError
 from kvplan.specs.gguf_header import GgufFile, GgufTensor, read_gguf
 from kvplan.specs.gguf_keys import ARCHITECTURES, PARALLEL, judge_leftovers, read_keys
 from kvplan.specs.gguf_layers import BLOCK, MATRIX, format_of, read_layer
-from kvplan.specs.huggingface.config import Config
+from kvplan.specs.huggingface.config import MOST_LAYERS, Config
 
 #: `general.file_type` → name. Source: gguf 0.19 `LlamaFileType`.
 FILE_TYPES: Final = {
@@ -53,7 +53,7 @@ def model_from_gguf(file: GgufFile, *, model_id: str) -> Model:
     arch = _architecture(file)
     data = {key.removeprefix(f"{arch}."): value for key, value in file.metadata.items() if key.startswith(f"{arch}.")}
     config = Config(data, source=file.source, path=arch)
-    blocks = config.integer("block_count")
+    blocks = config.integer("block_count", maximum=MOST_LAYERS)
     predicted = config.optional_integer("nextn_predict_layers", minimum=0) or 0
     if predicted >= blocks:
         raise config.error("nextn_predict_layers", f"{predicted} is not less than block_count")

@@ -15,15 +15,19 @@ from typing import BinaryIO, Final, NoReturn
 
 from kvplan.core.dataclass import dataclass
 from kvplan.errors import SpecError
+from kvplan.specs.files import is_regular
 
 MAGIC: Final = b"GGUF"
 Value = int | float | bool | str | tuple["int | float | bool | str", ...]
 
-_MAX_HEADER_BYTES: Final = 256_000_000
+_MAX_HEADER_BYTES: Final = 128_000_000
 _MAX_STRING_BYTES: Final = 16_000_000
 _MAX_ENTRIES: Final = 100_000
-_MAX_TENSORS: Final = 200_000
-_MAX_ITEMS: Final = 4_000_000
+_MAX_TENSORS: Final = 65_536
+_MAX_ITEMS: Final = 2_000_000
+#: Items of all arrays together that are kept, and strings of all that are walked over.
+_MAX_KEPT: Final = 500_000
+_MAX_WALKED: Final = 2_000_000
 #: Longer arrays (vocabularies, merges) are walked over, not kept.
 _KEPT_ITEMS: Final = 4096
 _MAX_AXES: Final = 4
@@ -93,6 +97,7 @@ class _Reader:
         self.size = size
         self.position = 0
         self.order = "<"
+        self.kept = self.walked = 0
 
     def refuse(self, rule: str) -> NoReturn:
         msg = f"{self.source}: {rule}"
@@ -145,8 +150,14 @@ class _Reader:
     def _array(self, key: str) -> tuple[int | float | bool | str, ...] | None:
         kind = self.number("I")
         length = self.count(f"{key[:80]}: items", _MAX_ITEMS)
+        self.kept += length if length <= _KEPT_ITEMS else 0
+        if self.kept > _MAX_KEPT:
+            self.refuse(f"more than {_MAX_KEPT} items of arrays are refused")
         if kind == _STRING:
             self.room(length * 8)
+            self.walked += length
+            if self.walked > _MAX_WALKED:
+                self.refuse(f"more than {_MAX_WALKED} strings are refused")
             if length > _KEPT_ITEMS:
                 for _ in range(length):
                     self.skip(self.count("string bytes", _MAX_STRING_BYTES))
@@ -194,6 +205,9 @@ def read_gguf(path: Path) -> GgufFile:
 
 def _read_one(path: Path) -> GgufFile:
     try:
+        if not is_regular(path):
+            msg = f"{path.name}: is no regular file"
+            raise SpecError(msg)
         size = path.stat().st_size
         with path.open("rb") as file:
             return _read_header(_Reader(file, source=path.name, size=size))

@@ -8,7 +8,7 @@ from typing import Final
 
 from kvplan.core.dataclass import dataclass
 from kvplan.errors import UnsupportedModelError
-from kvplan.specs.huggingface.config import Config
+from kvplan.specs.huggingface.config import MOST_LAYERS, Config
 
 #: Architectures whose caches are those of softmax attention with the standard keys.
 _ATTENTION: Final = frozenset(
@@ -83,7 +83,7 @@ def read_keys(arch: str, config: Config, layers: int) -> Keys:
         SpecError: A key is missing, invalid, or a list of another length.
         UnsupportedModelError: A window whose layers are not known for this architecture.
     """
-    blocks = config.integer("block_count")
+    blocks = config.integer("block_count", maximum=MOST_LAYERS)
 
     def per_layer(name: str, default: int | None) -> tuple[int, ...]:
         found = config.integers(name, length=blocks, default=default)

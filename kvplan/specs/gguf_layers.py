@@ -23,7 +23,7 @@ from kvplan.errors import SpecError, UnsupportedModelError
 from kvplan.specs.gguf_header import GgufTensor
 from kvplan.specs.gguf_keys import DELTA, LATENT, MAMBA1, MAMBA2, MAY_LACK_MIXERS, SHORT, Keys
 
-BLOCK: Final = re.compile(r"^blk\.(\d+)\.(.+)$")
+BLOCK: Final = re.compile(r"^blk\.(\d{1,9})\.(.+)$")
 STORED_FULL: Final = Format(id="fp32", element_bits=32, compute=None, quantised=False)
 MATRIX: Final = 2
 

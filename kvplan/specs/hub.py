@@ -7,7 +7,6 @@ The client brings the token from the usual places (`HF_TOKEN`, `hf auth login`),
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -18,9 +17,10 @@ from typing import Any, Final, TypeVar
 from kvplan.core.dataclass import dataclass
 from kvplan.errors import HubError, KvplanError, SpecError, UsageError
 from kvplan.specs import registry, safetensors
+from kvplan.specs.files import parse_json, read_bytes
 from kvplan.specs.safetensors_header import StoredTensor, check_header, read_file
 
-_REPOSITORY: Final = re.compile(r"^(?P<id>[\w.\-]+/[\w.\-]+)(@(?P<revision>[\w.\-/]+))?$")
+_REPOSITORY: Final = re.compile(r"^(?P<id>[\w.\-]+/[\w.\-]+)(@(?P<revision>[\w.\-/]+))?\Z", re.ASCII)
 _LARGEST_JSON: Final = 64_000_000
 _THREADS: Final = 16
 _SECONDS_TO_ANSWER: Final = 10
@@ -203,17 +203,7 @@ class _Client:
         path = self.file(filename)
         if path is None:
             return None
-        try:
-            if path.stat().st_size > _LARGEST_JSON:
-                msg = f"{filename}: is refused: more than {_LARGEST_JSON} bytes"
-                raise SpecError(msg)
-            data = json.loads(path.read_bytes())
-        except (ValueError, RecursionError):
-            msg = f"{self.repo_id}: {filename}: is not valid JSON"
-            raise SpecError(msg) from None
-        except OSError as error:
-            msg = f"{self.repo_id}: {filename}: can't be read: {error.strerror}"
-            raise HubError(msg) from None
+        data = parse_json(read_bytes(path, most_bytes=_LARGEST_JSON), source=f"{self.repo_id}: {filename}")
         if not isinstance(data, dict):
             msg = f"{self.repo_id}: {filename}: must be an object"
             raise SpecError(msg)

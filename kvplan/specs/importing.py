@@ -15,6 +15,7 @@ from kvplan.core.dataclass import dataclass
 from kvplan.core.model import Model
 from kvplan.core.parameters import parameters_total, weights_bytes_model
 from kvplan.errors import SpecError, UsageError
+from kvplan.specs.files import located
 from kvplan.specs.huggingface import canonical_id
 from kvplan.specs.models import load_spec, read_json
 from kvplan.specs.yaml import dump_yaml
@@ -79,11 +80,11 @@ def import_model(source: str, output: str | os.PathLike[str], *, overwrite: bool
 
 def _spec(source: str) -> tuple[dict[str, Any], int | None, tuple[str, ...]]:
     """The fields of the spec, the exact bytes where headers were read, and warnings."""
-    path = Path(source).expanduser()
-    if path.suffix.lower() in {".gguf", ".yaml", ".yml"}:
+    if Path(source).suffix.lower() in {".gguf", ".yaml", ".yml"}:
         msg = f"model: {source}: only a config.json or a repository can be imported"
         raise UsageError(msg, hint="kvplan takes the path of a GGUF or a spec as it is")
-    if path.exists():
+    path = located(source)
+    if path is not None:
         config_path = path / "config.json" if path.is_dir() else path
         plain = config_path.name == "config.json"
         sidecar_path = config_path.with_name(_SIDECAR) if plain else config_path.with_suffix(f".{_SIDECAR}")

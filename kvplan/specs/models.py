@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Mapping
 from dataclasses import replace
@@ -12,6 +11,7 @@ from typing import Any, Final
 from kvplan.core.model import Model
 from kvplan.errors import SpecError, UsageError
 from kvplan.specs import registry
+from kvplan.specs.files import located, parse_json, read_bytes
 from kvplan.specs.bundled import load_bundled
 from kvplan.specs.huggingface import canonical_id, from_config
 from kvplan.specs.overrides import override
@@ -51,8 +51,8 @@ def load_model(model: ModelLike, *, assume_plain: bool = False, overrides: Mappi
     if bundled is not None:
         fields, source = load_bundled(bundled).data, str(bundled)
         return _from_spec(fields, source, assume_plain=assume_plain, overrides=overrides)
-    path = Path(name).expanduser()
-    if path.exists():
+    path = located(name)
+    if path is not None:
         return _from_path(path, assume_plain=assume_plain, overrides=overrides)
     if _looks_like_path(name):
         msg = f"{name}: no such file or folder"
@@ -137,7 +137,7 @@ def _from_folder(folder: Path, *, assume_plain: bool, overrides: Mapping[str, An
     """A downloaded checkpoint: its config, and its weights' headers where they are there."""
     config = folder / "config.json"
     if not config.is_file():
-        files = sorted(folder.glob("*.gguf"))
+        files = sorted(path for path in folder.glob("*.gguf") if path.is_file())
         if files:
             return _from_path(files[0], assume_plain=assume_plain, overrides=overrides)
         msg = f"{folder}: has no config.json"
@@ -181,24 +181,7 @@ def read_json(path: Path) -> dict[str, Any]:
     Raises:
         SpecError: It can't be read, is too large, is no JSON or no object.
     """
-    try:
-        size = path.stat().st_size
-        if size > MAX_JSON_BYTES:
-            msg = f"{path}: {size:,} bytes are too many for a config ({MAX_JSON_BYTES:,} at most)"
-            raise SpecError(msg)
-        data = json.loads(path.read_bytes())
-    except OSError as error:
-        msg = f"{path}: can't be read: {error.strerror}"
-        raise SpecError(msg) from error
-    except json.JSONDecodeError as error:
-        msg = f"{path}:{error.lineno}: not JSON: {error.msg}"
-        raise SpecError(msg) from error
-    except RecursionError as error:
-        msg = f"{path}: nested too deeply for a config"
-        raise SpecError(msg) from error
-    except (UnicodeDecodeError, ValueError) as error:
-        msg = f"{path}: not JSON: {error}"
-        raise SpecError(msg) from error
+    data = parse_json(read_bytes(path, most_bytes=MAX_JSON_BYTES), source=str(path))
     if not isinstance(data, dict):
         msg = f"{path}: must be a JSON object"
         raise SpecError(msg)

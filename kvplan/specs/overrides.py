@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
+from kvplan.specs.huggingface.config import MOST_LAYERS
+
 _TEXT_CONFIGS: Final = ("text_config", "llm_config", "language_config", "thinker_config")
 
 
@@ -23,7 +25,7 @@ def override(config: Mapping[str, Any], changes: Mapping[str, Any] | None) -> Ma
     inner = dict(config[nested]) if nested else {}
     for key, value in changes.items():
         target = inner if nested and (key in inner or key not in changed) else changed
-        if key == "num_hidden_layers" and isinstance(value, int) and 0 < value <= 10_000:  # noqa: PLR2004 - as Config
+        if key == "num_hidden_layers" and isinstance(value, int) and 0 < value <= MOST_LAYERS:
             _resize(target, target.get(key), value)
         target[key] = value
     if nested:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
@@ -13,11 +12,13 @@ from kvplan.core.dataclass import dataclass
 from kvplan.core.model import Model, TensorClass
 from kvplan.core.parameters import weights_bytes_model
 from kvplan.errors import SpecError
-from kvplan.specs.safetensors_header import MAX_HEADER_BYTES, StoredTensor, read_file
+from kvplan.specs.files import parse_json, read_bytes
+from kvplan.specs.safetensors_header import StoredTensor, read_file
 
 INDEX_FILE: Final = "model.safetensors.index.json"
 SINGLE_FILE: Final = "model.safetensors"
 _MOST_SHARDS: Final = 10_000
+_MOST_INDEX_BYTES: Final = 64_000_000
 #: Stored beside weights, and no parameters: scales, zero points, orders and other notes of a quantiser.
 _SCALE: Final = re.compile(
     r"(^|[._])(weight_scale(_inv|_2|_shift)?|scale_inv|scales?|input_scale|output_scale|weight_global_scale|absmax|SCB"
@@ -32,7 +33,7 @@ _BUFFER: Final = re.compile(
     r"|num_batches_tracked|position_ids)$"
 )
 _PACKED: Final = re.compile(r"(^|[._])(qweight|weight_packed|packed|w_packed)$")
-_LAYER: Final = re.compile(r"(?:^|\.)layers\.(\d+)\.")
+_LAYER: Final = re.compile(r"(?:^|\.)layers\.(\d{1,9})\.")
 #: Modules that a decoder's layers lie in; those of towers and encoders lie in others.
 _WRAPPERS: Final = frozenset(
     {"", "model", "language_model", "text_model", "transformer", "backbone", "gpt_neox", "decoder"}
@@ -148,7 +149,7 @@ def read_folder(folder: Path) -> WeightFiles | None:
     elif (folder / SINGLE_FILE).is_file():
         names = [SINGLE_FILE]
     else:
-        found = sorted(path.name for path in folder.glob("*.safetensors"))
+        found = sorted(path.name for path in folder.glob("*.safetensors") if path.is_file())
         names = [name for name in found if not name.startswith(("consolidated", "adapter"))]
     if not names:
         return None
@@ -176,17 +177,7 @@ def gather(files: Iterable[tuple[str, tuple[StoredTensor, ...]]]) -> WeightFiles
 
 
 def _read_json(path: Path) -> Any:  # noqa: ANN401 - whatever the file holds
-    try:
-        if path.stat().st_size > MAX_HEADER_BYTES:
-            msg = f"{path.name}: is refused: more than {MAX_HEADER_BYTES} bytes"
-            raise SpecError(msg)
-        return json.loads(path.read_bytes())
-    except OSError as error:
-        msg = f"{path.name}: can't be read: {error.strerror or error}"
-        raise SpecError(msg) from None
-    except (ValueError, RecursionError):
-        msg = f"{path.name}: is not valid JSON"
-        raise SpecError(msg) from None
+    return parse_json(read_bytes(path, most_bytes=_MOST_INDEX_BYTES, what="an index"), source=path.name)
 
 
 def shard_names(index: Any, *, source: str) -> list[str]:  # noqa: ANN401 - from JSON
@@ -200,7 +191,7 @@ def shard_names(index: Any, *, source: str) -> list[str]:  # noqa: ANN401 - from
         msg = f"{source}: weight_map: is missing or no object"
         raise SpecError(msg)
     names = sorted({name for name in weight_map.values() if isinstance(name, str)})
-    safe = all(re.fullmatch(r"[\w.\-]+\.safetensors", name) for name in names)
+    safe = all(re.fullmatch(r"[\w.\-]{1,200}\.safetensors", name, re.ASCII) for name in names)
     if not names or not safe or not all(isinstance(name, str) for name in weight_map.values()):
         msg = f"{source}: weight_map: must name safetensors files of the same folder"
         raise SpecError(msg)

@@ -25,6 +25,9 @@ if TYPE_CHECKING:
 
 MAX_BYTES: Final = 2**20
 MAX_DEPTH: Final = 32
+#: Scalars, lists and mappings of one file; the largest bundled spec has eight hundred.
+MAX_NODES: Final = 40_000
+MAX_PROBLEMS: Final = 50
 
 _PREFIX = "tag:yaml.org,2002:"
 _NULL, _BOOL, _INT, _FLOAT = f"{_PREFIX}null", f"{_PREFIX}bool", f"{_PREFIX}int", f"{_PREFIX}float"
@@ -110,7 +113,7 @@ def parse_yaml(text: str, *, path: str = "<text>") -> YamlDocument:
     reader = _Reader(path)
     data = reader.value(root, ()) if root is not None else None
     if reader.problems:
-        raise SpecError("\n".join(reader.problems))
+        raise SpecError(told_together(reader.problems))
     if not isinstance(data, dict):
         raise SpecError(problem(path, 1, (), "expected fields (`key: value` lines)"))
     return YamlDocument(path=path, data=data, lines=reader.lines)
@@ -156,7 +159,14 @@ def validate(document: YamlDocument, schema: type[Spec]) -> Spec:
     except ValidationError as error:
         found = error.errors(include_url=False, include_context=False)
         problems = sorted((document.line_of(item["loc"]), _told(document, schema, item)) for item in found)
-        raise SpecError("\n".join(dict.fromkeys(text for _, text in problems))) from None
+        raise SpecError(told_together(list(dict.fromkeys(text for _, text in problems)))) from None
+
+
+def told_together(problems: list[str]) -> str:
+    """Problems as one message, a line each; of very many the first ones and the count of the others."""
+    shown = problems[:MAX_PROBLEMS]
+    more = len(problems) - len(shown)
+    return "\n".join([*shown, f"… and {more:,} more"] if more else shown)
 
 
 def _told(document: YamlDocument, schema: type[BaseModel], item: Any) -> str:  # noqa: ANN401 - pydantic's dict
@@ -253,7 +263,11 @@ class _Reader:
 def _refused_event(text: str, path: str) -> str | None:
     """The first anchor, alias or too deep nesting: found in the event stream, before anything is built or recursed."""
     depth = 0
+    nodes = 0
     for event in yaml.parse(text, Loader=_StrictLoader):
+        nodes += 1
+        if nodes > MAX_NODES:
+            return problem(path, _line(event), (), f"more than {MAX_NODES:,} values are refused")
         if isinstance(event, yaml.AliasEvent) or getattr(event, "anchor", None):
             rule = "anchors and aliases are not allowed; write the value out"
             return problem(path, _line(event), (), rule)

@@ -43,7 +43,7 @@ def refusal(config: object) -> str:
     [
         ({"num_hidden_layers": None}, "config.json: num_hidden_layers: is missing"),
         ({"num_hidden_layers": -3}, "config.json: num_hidden_layers: must be an integer of at least 1, not -3"),
-        ({"num_hidden_layers": 10**12}, "config.json: num_hidden_layers: must be at most 10,000, not 1000000000000"),
+        ({"num_hidden_layers": 10**12}, "config.json: num_hidden_layers: must be at most 2,000, not 1000000000000"),
         ({"num_hidden_layers": 0}, "config.json: num_hidden_layers: must be an integer of at least 1, not 0"),
         ({"hidden_size": "4096"}, "config.json: hidden_size: must be an integer, not '4096'"),
         ({"hidden_size": 4096.0}, "config.json: hidden_size: must be an integer, not 4096.0"),

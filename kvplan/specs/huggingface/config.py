@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterator, Mapping
+from itertools import islice
 from typing import Any, Final
 
 from kvplan.errors import SpecError, UnsupportedModelError
 
+#: Layers of one stack: ten times as many as any model that is served.
+MOST_LAYERS: Final = 2_000
 #: The largest value that a field whose name contains the fragment may have; the first match counts.
 LIMITS: Final[tuple[tuple[str, int], ...]] = (
     ("vocab", 10**8),
@@ -15,9 +18,9 @@ LIMITS: Final[tuple[tuple[str, int], ...]] = (
     ("max_seq", 10**12),
     ("context", 10**12),
     ("window", 10**12),
-    ("layer", 10_000),
-    ("mtp", 10_000),
-    ("depth", 10_000),
+    ("layer", MOST_LAYERS),
+    ("mtp", MOST_LAYERS),
+    ("depth", MOST_LAYERS),
     ("block", 10_000_000),
     ("expert", 100_000),
     ("head_dim", 1_000_000),
@@ -27,6 +30,8 @@ LIMITS: Final[tuple[tuple[str, int], ...]] = (
 )
 _LARGEST: Final = 10**9
 _LONGEST_TEXT: Final = 80
+#: Fields of one object that are looked at where an error is explained.
+_MOST_FIELDS: Final = 1_000
 
 
 class Config:
@@ -77,7 +82,7 @@ class Config:
         return UnsupportedModelError(f"{self.source}: {self.field(name)}: {rule}", hint=hint)
 
     def _missing(self, names: tuple[str, ...]) -> SpecError:
-        unread = [key for key in self.data if key not in self._asked]
+        unread = [key for key in islice(self.data, _MOST_FIELDS) if key not in self._asked]
         near = difflib.get_close_matches(names[0], unread, n=1, cutoff=0.8)
         others = f" (or {', '.join(names[1:])})" if len(names) > 1 else ""
         rule = f"is missing{others} and {self.model_type or 'this family'} has no default for it"

@@ -29,6 +29,7 @@ HARMLESS: Final = r"""^(
     |summary_.*|unsloth.*|.*use_cache.*|eos.*|bos.*|pad_.*|language|license|model_name
     )$"""
 
+_MOST_FIELDS: Final = 2_000
 #: A name with one of these in it may change memory or work.
 SMELLS: Final = (
     r"cache|window|expert|moe|kv|head|layer|dim|size|rank|latent|sparse|index|ssm|conv|state|share|compress|mtp|nextn"
@@ -45,7 +46,9 @@ def judge_leftovers(config: Config) -> None:
     Raises:
         UnsupportedModelError: A field that may change memory and is not understood.
     """
-    for owner, name, value in config.unread():
+    for count, (owner, name, value) in enumerate(config.unread()):
+        if count >= _MOST_FIELDS:
+            raise owner.unsupported(name, f"is one of more than {_MOST_FIELDS:,} fields that kvplan does not know")
         if re.match(HARMLESS, name, re.VERBOSE) or _is_off(value):
             continue
         if re.search(SMELLS, name):

@@ -22,12 +22,11 @@ from kvplan.core.model import (
 )
 from kvplan.specs.huggingface import blocks
 from kvplan.specs.huggingface.blueprint import Blueprint
-from kvplan.specs.huggingface.config import Config
+from kvplan.specs.huggingface.config import MOST_LAYERS, Config
 from kvplan.specs.huggingface.recurrent import Mamba2, mamba2, read_state_bits
 
 _LETTERS: Final = {"M": "mamba", "E": "moe", "*": "attention", "-": "mlp"}
 _KINDS: Final = {"linear_attention": "mamba", "full_attention": "attention"}
-_MOST_LAYERS: Final = 10_000
 _FEED_FORWARDS: Final = frozenset({"moe", "mlp"})
 
 
@@ -81,8 +80,8 @@ def _read_kinds(config: Config) -> tuple[str, ...]:
         rule = "is missing: it says which layers are Mamba, attention, experts or feed-forward"
         raise config.error("hybrid_override_pattern", rule)
     kinds = tuple(_KINDS.get(kind, kind) for kind in kinds)
-    if len(kinds) > _MOST_LAYERS:
-        raise config.error("layers_block_type", f"must have at most {_MOST_LAYERS:,} entries, not {len(kinds):,}")
+    if len(kinds) > MOST_LAYERS:
+        raise config.error("layers_block_type", f"must have at most {MOST_LAYERS:,} entries, not {len(kinds):,}")
     for kind in kinds:
         if kind not in _LETTERS.values():
             raise config.error("layers_block_type", f"{kind!r} is not understood for {config.model_type}")

@@ -16,6 +16,7 @@ from typing import Final
 
 from kvplan.core.dataclass import dataclass
 from kvplan.errors import SpecError, UnsupportedModelError
+from kvplan.specs.quantization.regexes import compile_regex
 
 #: Leading components that say only where the decoder sits inside the checkpoint.
 _WRAPPERS: Final = frozenset({"model", "language_model", "text_model", "transformer", "backbone", "thinker", "llm"})
@@ -46,12 +47,12 @@ _FUSED_BY_PART: Final = {part: whole for whole, parts in _FUSED.items() for part
 _EXPERT_INDEX: Final = re.compile(r"(^|\.)experts\.(\d+)(?=\.|$)")
 _INDEX: Final = re.compile(r"\.\d+(?=\.|$)")
 _LONGEST_PATTERN: Final = 4000
-_MOST_PATTERNS: Final = 1_000_000
-_MOST_REPETITIONS: Final = 12
-#: What may take for ages: a repeated group that holds a repetition or a choice, and repetitions side by side.
-_EXPLOSIVE: Final = re.compile(
-    r"\((?:[^()\\]|\\.)*[+*}|](?:[^()\\]|\\.)*\)[+*{]|[)\].][*+}]\??\)*(?:\(\?:|\()*[.\[(][^*+{]{0,8}\]?[*+{]"
-)
+_MOST_PATTERNS: Final = 120_000
+#: Globs become one regex, which is slow to make and to match; lists of real checkpoints have a few.
+_MOST_GLOBS: Final = 2_000
+_MOST_REGEXES: Final = 500
+#: Comparisons of a name with a regex that all modules of a checkpoint may take together, half a second of them.
+_MOST_COMPARISONS: Final = 1_000_000
 
 
 def canonical(name: str) -> str:
@@ -147,8 +148,10 @@ class NameList:
         self._prefixes: list[str] = []
         self._globs: list[str] = []
         self._regexes: list[re.Pattern[str]] = []
+        self._comparisons = 0
         for count, pattern in enumerate(patterns):
-            if count >= _MOST_PATTERNS or len(pattern) > _LONGEST_PATTERN:
+            many = count >= _MOST_PATTERNS or len(self._globs) > _MOST_GLOBS or len(self._regexes) > _MOST_REGEXES
+            if many or len(pattern) > _LONGEST_PATTERN:
                 msg = f"{where}: too many or too long names"
                 raise SpecError(msg)
             self._add(pattern)
@@ -215,7 +218,12 @@ class NameList:
             return True
         if not self._regexes or not literal:
             return False
-        return any(regex.match(spelling) for regex in self._regexes for spelling in spellings(name))
+        known = spellings(name)
+        self._comparisons += len(known) * len(self._regexes)
+        if self._comparisons > _MOST_COMPARISONS:
+            msg = f"{self.where}: {len(self._regexes):,} regexes are too many for this model"
+            raise SpecError(msg)
+        return any(regex.match(spelling) for regex in self._regexes for spelling in known)
 
     def _matches_exact(self, form: str, copies: int) -> bool:
         if not self._exact:
@@ -232,20 +240,3 @@ class NameList:
                 msg = f"{self.where}: names {len(entry.indices)} of the {copies} experts of {form}"
                 raise UnsupportedModelError(msg, hint="kvplan prices all experts of a layer alike")
         return False
-
-
-def compile_regex(text: str, *, where: str) -> re.Pattern[str]:
-    """A regex of a config, refused where it is broken or could run for ages.
-
-    Raises:
-        SpecError: It is.
-    """
-    repetitions = sum(text.count(sign) for sign in "*+{")
-    if len(text) > _LONGEST_PATTERN or repetitions > _MOST_REPETITIONS or _EXPLOSIVE.search(text):
-        msg = f"{where}: regex {text[:60]!r} is not accepted: it may take for ages"
-        raise SpecError(msg)
-    try:
-        return re.compile(text)
-    except (re.error, RecursionError, OverflowError) as error:
-        msg = f"{where}: {text[:60]!r} is not a valid regex: {error}"
-        raise SpecError(msg) from None
