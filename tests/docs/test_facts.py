@@ -88,3 +88,10 @@ def test_python_page_names_every_argument_of_an_estimate_and_every_function():
     assert set(inspect.signature(api.estimate).parameters) <= words
     public = [name for name in kvplan.__all__ if hasattr(api, name) or name.endswith("Error")]
     assert set(public) <= words
+
+
+def test_readme_takes_its_errors_from_the_validation_page():
+    table = page("README.md").partition("## How accurate")[2].partition("## More")[0]
+    figures = re.findall(r"\d+(?:\.\d+)? %", table)
+    assert len(figures) > 8
+    assert [one for one in figures if one not in page("docs/validation.md")] == []
