@@ -20,17 +20,15 @@ from kvplan.errors import (
 if TYPE_CHECKING:
     from kvplan.api import (
         calibrate,
-        compare,
         estimate,
         explain_log,
         load_engine,
         load_gpu,
         load_model,
         needs,
-        plan,
-        sweep,
         validate,
     )
+    from kvplan.decisions import compare, plan, sweep
 
 __version__ = "0.1.0"
 

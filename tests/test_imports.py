@@ -23,12 +23,13 @@ ARROWS = {
     "simulation": {"core", "simulation"},
     "calibration": {"core", "calibration"},
     "report": {"core", "report"},
-    "api": {"core", "specs", "planning", "simulation", "calibration", "api"},
+    "api": {"core", "specs", "simulation", "calibration", "api", "decisions"},
+    "decisions": {"core", "specs", "planning", "api", "decisions"},
     # Faces hand results to reports; file stems for lists and completion come from the registry without the API,
     # and `models import` writes spec files.
     "cli": {"api", "report", "cli", "specs.registry", "specs.importing"},
     "web": {"api", "report", "web", "specs.registry"},
-    "__init__": {"api"},
+    "__init__": {"api", "decisions"},
     "__main__": {"cli"},
     "errors": set(),
 }
