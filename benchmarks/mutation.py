@@ -156,7 +156,7 @@ def main() -> None:
     parser.add_argument("modules", nargs="*", help="modules of kvplan/core; all but those of timing by default")
     parser.add_argument("-n", "--count", type=int, default=60, help="mutants of one module")
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--seconds", type=float, default=120.0, help="after which a mutant counts as hung")
+    parser.add_argument("--seconds", type=float, default=60.0, help="after which a mutant counts as hung")
     asked = parser.parse_args()
     modules = asked.modules or sorted({path.stem for path in (ROOT / CORE).glob("*.py")} - TIMING)
     with tempfile.TemporaryDirectory() as folder:

@@ -122,11 +122,16 @@ def test_down_projections():
     assert table("down", GQA, index=3) == {**always, **eighth, **more, "q3_k_m": "q4_k"}
     assert table("down", GQA, index=2) == table("down", GQA, index=3)
     assert table("down", GQA, index=4) == {**always, "q3_k_m": "q4_k"}
+    of_60 = replace(GQA, layers=60)  # a sixteenth are three layers, an eighth seven
+    assert [table("down", of_60, index=i)["q3_k_m"] for i in (2, 3)] == ["q5_k", "q4_k"]
+    assert ["q4_k_s" in table("down", of_60, index=i) for i in (6, 7)] == [True, False]
     assert table("down", GQA, index=28) == {**always, **more, "q3_k_m": "q4_k"}
 
 
 @pytest.mark.parametrize("short", ["gate", "up"])
 def test_gates_lose_bits_in_the_middle(short):
+    of_30 = replace(GQA, layers=30)
+    assert ["iq3_xs" in table(short, of_30, index=i) for i in (2, 3, 25, 26)] == [False, True, True, False]
     assert [table(short, GQA, index=i) for i in (3, 4, 27, 28)] == [
         {},
         {"iq3_xs": "iq3_xxs"},
@@ -156,7 +161,7 @@ def test_embedding_and_head():
 )  # fmt: skip
 def test_rows_that_no_super_block_divides_take_small_blocks(file_type, kind):
     assert tensor_type(file_type, named("up", columns=2880), index=20, shape=GQA).id == kind
-    assert tensor_type(file_type, named("up", columns=4864 + 256), index=20, shape=GQA).id == FILE_TYPES[file_type]
+    assert tensor_type(file_type, named("up", columns=17 * 256), index=20, shape=GQA).id == FILE_TYPES[file_type]
     assert tensor_type(file_type, named("up", columns=2881), index=20, shape=GQA).id == "fp16"
 
 

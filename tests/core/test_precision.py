@@ -17,10 +17,11 @@ from kvplan.core.precision import (
     display_dtype,
     is_quantisable,
     precision_by_class,
+    with_state_dtype,
 )
 from kvplan.errors import UnknownNameError
 from kvplan.specs.huggingface import from_config
-from tests.core.builders import attention, dense, experts, layer, model
+from tests.core.builders import attention, dense, experts, layer, model, recurrent
 
 LLAMA_31_8B = {
     "model_type": "llama", "architectures": ["LlamaForCausalLM"], "hidden_size": 4096, "intermediate_size": 14336,
@@ -267,3 +268,30 @@ def test_a_strange_name_brings_the_nearest_ones():
     assert "awq" in str(caught.value.hint)
     with pytest.raises(UnknownNameError):
         canonical_dtype("llm_int8")  # a format of checkpoints, not an override
+
+
+def test_equal_shares_add_up():
+    halves = [
+        replace(t, format=FORMATS["fp8_block"]) for t in linear("up", TensorClass.MLP, out_features=64, in_features=64)
+    ] * 2
+    between = [
+        replace(t, format=FORMATS["mxfp4"]) for t in linear("down", TensorClass.MLP, out_features=96, in_features=64)
+    ]
+    both = DenseFeedForward(tensors=(*between, *halves))
+    assert display_dtype(model(layer(feed_forward=both), quantization="quark")) == "fp8"
+
+
+def test_states_in_the_engines_format_where_the_config_names_none():
+    hybrid = model(layer(recurrent(state_bits=16)), layer())
+    wide = with_state_dtype(hybrid, "fp32")
+    assert [group.layer.mixers[0] for group in wide.groups] == [recurrent(state_bits=32), attention()]
+    assert replace(wide, groups=hybrid.groups) == hybrid
+    assert with_state_dtype(wide, "bf16") == hybrid
+    assert with_state_dtype(wide, "fp32") is wide
+    side_by_side = replace(layer(), mixers=(attention(), recurrent(state_bits=16)))
+    [group] = with_state_dtype(model(side_by_side), "fp32").groups
+    assert group.layer.mixers == (attention(), recurrent(state_bits=32))
+    named = replace(hybrid, state_dtype="bf16")
+    assert with_state_dtype(named, "fp32") is named
+    plain = model(layer())
+    assert with_state_dtype(plain, "fp32") is plain
