@@ -64,8 +64,8 @@ def estimate(
     if answer.capacity.fits:
         _beside(base, answer, serve_command=serve_command, deploy=deploy, plot=plot)
     if not (serve_command and answer.capacity.fits):
-        shown = api.load_model(base["model"], assume_plain=base.get("assume_plain", False)) if explain else None
-        target.emit(EstimateReport(estimate=answer, explain=explain, model=shown, dtype=base.get("dtype")))
+        shown = api.deployment_of(base).model if explain else None
+        target.emit(EstimateReport(estimate=answer, explain=explain, model=shown))
     if not answer.capacity.fits:
         raise typer.Exit(EXIT_INFEASIBLE)
 

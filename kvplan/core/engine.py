@@ -10,6 +10,7 @@ from kvplan.core.dataclass import dataclass
 from kvplan.core.efficiency import Efficiency
 from kvplan.core.hardware import Gpu
 from kvplan.core.memory_rules import MemoryRules, StateMode
+from kvplan.core.model import Model
 from kvplan.errors import UsageError
 
 _SURELY_PER_CENT: Final = 10
@@ -30,7 +31,8 @@ class Settings:
         max_loras, max_lora_rank: LoRA slots that are allocated up front.
         block_size: Tokens of one cache block.
         state_mode: State blocks that a sequence of a hybrid keeps (prefix caching of hybrids).
-        speculative_tokens: Tokens that MTP layers draft; above 0 their weights and cache count.
+        speculative_tokens: Tokens that MTP layers or a draft model guess; above 0 the MTP layers' weights and cache count.
+        draft_model: A smaller model that guesses tokens, on the same ranks; its weights and cache count.
     """
 
     gpu_memory_utilization: float | None = None
@@ -44,6 +46,7 @@ class Settings:
     block_size: int | None = None
     state_mode: StateMode | None = None
     speculative_tokens: int = 0
+    draft_model: Model | None = None
 
     def __post_init__(self) -> None:
         fraction = self.gpu_memory_utilization
@@ -52,10 +55,14 @@ class Settings:
             raise UsageError(
                 msg, hint=f"{fraction:g} % is {fraction / 100:g}" if fraction >= _SURELY_PER_CENT else None
             )
-        for name in ("max_num_seqs", "max_num_batched_tokens", "gpu_memory_bytes", "block_size"):
+        for name in ("max_num_seqs", "max_num_batched_tokens", "gpu_memory_bytes", "block_size", "max_lora_rank"):
             value = getattr(self, name)
             if value is not None and value < 1:
                 msg = f"{name}: must be at least 1, not {value}"
+                raise UsageError(msg)
+        for name in ("max_loras", "speculative_tokens"):
+            if getattr(self, name) < 0:
+                msg = f"{name}: must be at least 0, not {getattr(self, name)}"
                 raise UsageError(msg)
 
 

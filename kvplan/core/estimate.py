@@ -85,11 +85,14 @@ def deploy(
         UnknownNameError: No such cache format.
     """
     layout.check(model)
+    _check_speculation(model, layout, settings)
     assumptions = [*model.assumptions]
     if engine.memory.state_dtype is not None:
         told, model = model, with_state_dtype(model, engine.memory.state_dtype)
         if model is not told:
             assumptions.append(f"recurrent state in {engine.memory.state_dtype}: the default of {engine.name}")
+    if settings.speculative_tokens or settings.draft_model is not None:
+        assumptions.append("speculative decoding is counted in memory only: times are those without it")
     resolved = resolve_kv_dtype(model, engine, kv_dtype)
     if kv_dtype is None:
         assumptions.append(f"kv_dtype {resolved}: {_kv_dtype_reason(model, engine)}")
@@ -110,6 +113,14 @@ def deploy(
         assumptions=tuple(assumptions),
         warnings=deployment_warnings(model, gpu, engine, layout, kv_dtype=resolved, measured=measured),
     )
+
+
+def _check_speculation(model: Model, layout: Layout, settings: Settings) -> None:
+    if settings.draft_model is not None:
+        layout.check(settings.draft_model)
+    elif settings.speculative_tokens and not model.mtp_layers:
+        msg = f"speculative_tokens: {model.id} declares no multi-token-prediction layers to draft with"
+        raise UsageError(msg, hint="give draft_model, a smaller model of the same vocabulary")
 
 
 def _kv_dtype_reason(model: Model, engine: Engine) -> str:
@@ -233,10 +244,7 @@ def estimate(
         latency = latency_of(deployment, workload, state, floor=floor, bounds=(bound_prefill, bound_decode))
         throughput = throughput_of(deployment, workload, state, floor=floor)
         if latency.queued:
-            warnings.append(
-                f"{load.concurrency:g} sequences were asked for on each replica; {load.full_capacity:.4g} fit at their full length "
-                f"and {state.running:.4g} run at once on average: the others wait"
-            )
+            warnings.append(_waiting(load, state))
     return Estimate(
         scenario=scenario,
         model=deployment.figures,
@@ -300,6 +308,13 @@ def rate_range(mid: Num, ceiling: Num, spread: Num) -> Range:
     """A rate with its ideal ceiling (in `floor`) and 90 % band [1/s]."""
     top = maximum(ceiling, mid)
     return Range(floor=top, low=mid / (1 + spread), mid=mid, high=minimum(mid * (1 + spread), top))
+
+
+def _waiting(load: Load, state: SteadyState) -> str:
+    asked = f"{load.concurrency:g} sequences were asked for on each replica"
+    if state.running < load.concurrency:
+        return f"{asked}, {state.running:.3g} run at once: the others wait"
+    return f"{asked} and run while half grown; {load.full_capacity:.3g} fit at full length, so some are set back"
 
 
 def latency_of(

@@ -172,8 +172,8 @@ def account(question: Question, *, layers: tuple[CachedLayer, ...] | None = None
 
 
 def layers_of(question: Question) -> tuple[CachedLayer, ...]:
-    """Caching layers of a rank."""
-    return cached_layers(
+    """Caching layers of a rank, those of a draft model among them."""
+    own = cached_layers(
         question.model,
         question.layout,
         kv_dtype=question.kv_dtype,
@@ -182,6 +182,8 @@ def layers_of(question: Question) -> tuple[CachedLayer, ...]:
         speculative_tokens=question.settings.speculative_tokens,
         skip_layers=0 if question.gpu.unified_memory else _layers_on_cpu(question.model, question.settings),
     )
+    draft = question.settings.draft_model
+    return own if draft is None else (*own, *cached_layers(draft, question.layout, kv_dtype=question.kv_dtype))
 
 
 def pool_request(question: Question, limits: Limits, layers: tuple[CachedLayer, ...], *, room: int) -> PoolRequest:
@@ -233,6 +235,11 @@ def _weights(rules: MemoryRules, question: Question, *, skipped: int) -> Amount:
         drafts = _mtp_bytes(model, layout)
         value += drafts
         formula += f" + MTP layers {gib_text(drafts)}"
+    draft = question.settings.draft_model
+    if draft is not None:
+        drafts = weights_bytes_per_rank(draft, layout)
+        value += drafts
+        formula += f" + draft model {draft.id} {gib_text(drafts)}"
     if rules.budget is Budget.UP_FRONT and not question.gpu.unified_memory:
         table = _lookup_bytes(model, layout)
         value -= table

@@ -41,14 +41,12 @@ class EstimateReport:
     Attributes:
         estimate: The answer.
         explain: True to write each formula with its numbers.
-        model: The model, which the explanation reads layer by layer, or None.
-        dtype: The weight format that was asked for instead of the checkpoint's, or None.
+        model: The model as it is deployed, which the explanation reads layer by layer, or None.
     """
 
     estimate: Estimate
     explain: bool = False
     model: Model | None = None
-    dtype: str | None = None
 
     def blocks(self) -> Sequence[Block]:
         """For people: verdict first."""
@@ -56,7 +54,7 @@ class EstimateReport:
         if self.explain:
             from kvplan.report.explain import explain  # noqa: PLC0415 - only where it is asked for
 
-            blocks.extend(explain(self._model_as_used(), self.estimate))
+            blocks.extend(explain(self.model, self.estimate))
         return blocks
 
     def data(self) -> dict[str, Any]:
@@ -66,14 +64,7 @@ class EstimateReport:
             return data
         from kvplan.report.explain import explain_data  # noqa: PLC0415 - only where it is asked for
 
-        return {**data, "explain": explain_data(self._model_as_used(), self.estimate)}
-
-    def _model_as_used(self) -> Model | None:
-        if self.model is None or self.dtype is None:
-            return self.model
-        from kvplan.core.precision import apply_dtype  # noqa: PLC0415 - only to explain an override
-
-        return apply_dtype(self.model, self.dtype)
+        return {**data, "explain": explain_data(self.model, self.estimate)}
 
     def records(self) -> Sequence[Mapping[str, Any]]:
         """One flat row with dotted names; times are left out where it does not fit."""
