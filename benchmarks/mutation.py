@@ -134,20 +134,24 @@ def _run(arguments: list[str]) -> int:
     return int(pytest.main([*options, "--hypothesis-profile=mutation", *arguments]))
 
 
-def survivors(module: str, drawn: list[Mutant], *, copy: Path, seconds: float) -> list[Mutant]:
-    """Mutants of a module that no test notices."""
+def outcomes(module: str, drawn: list[Mutant], *, copy: Path, seconds: float) -> list[str] | None:
+    """What becomes of each mutant of a module; None where the tests fail without one."""
+    own = [f"{CORE}/{module}.py", f"tests/core/test_{module}.py", "tests/core/test_records.py"]
+    own = [name for name in own if (copy / name).exists()]
+    sys.dont_write_bytecode = False
+    if outcome(own, seconds=10 * seconds) != SURVIVED:
+        return None
+    sys.dont_write_bytecode = True  # what that run compiled stays; what comes from a mutant must not
     path = copy / CORE / f"{module}.py"
     original = path.read_text(encoding="utf-8")
     for compiled in path.parent.glob(f"__pycache__/{module}.*"):
         compiled.unlink()
-    own = [f"{CORE}/{module}.py", f"tests/core/test_{module}.py", "tests/core/test_records.py"]
-    kept = []
+    found = []
     for one in drawn:
         path.write_text(one.source, encoding="utf-8")
-        if outcome([name for name in own if (copy / name).exists()], seconds=seconds) == SURVIVED:
-            kept.append(one)
+        found.append(outcome(own, seconds=seconds))
     path.write_text(original, encoding="utf-8")
-    return kept
+    return found
 
 
 def main() -> None:
@@ -169,18 +173,19 @@ def main() -> None:
         for heavy in ("hypothesis", "numpy", "pydantic", "yaml", "gguf", "cosmic_ray.plugins", "_pytest.doctest"):
             __import__(heavy)
         gc.freeze()  # a fork need not look through what was loaded before it
-        sys.dont_write_bytecode = False
-        if outcome(["kvplan/core", "tests/core"], seconds=10 * asked.seconds) != SURVIVED:
-            sys.exit("the tests fail without a mutant")
-        sys.dont_write_bytecode = True  # what that run compiled stays; what comes from a mutant must not
-        print(f"{'module':16} {'mutants':>8} {'noticed':>8} {'score':>6}", flush=True)
+        print(f"{'module':16} {'mutants':>8} {'noticed':>8} {'by hang':>8} {'score':>6}", flush=True)
         total = noticed = 0
         for module in modules:
             drawn = sample(ROOT / CORE / f"{module}.py", count=asked.count, seed=asked.seed)
-            kept = survivors(module, drawn, copy=copy, seconds=asked.seconds)
+            found = outcomes(module, drawn, copy=copy, seconds=asked.seconds)
+            if found is None:
+                print(f"{module:16} its tests fail without a mutant", flush=True)
+                continue
+            kept = [one for one, what in zip(drawn, found, strict=True) if what == SURVIVED]
             total, noticed = total + len(drawn), noticed + len(drawn) - len(kept)
             score = 1 - len(kept) / len(drawn) if drawn else 1.0
-            print(f"{module:16} {len(drawn):8} {len(drawn) - len(kept):8} {score:6.0%}", flush=True)
+            row = f"{module:16} {len(drawn):8} {len(drawn) - len(kept):8} {found.count(HUNG):8} {score:6.0%}"
+            print(row, flush=True)
             original = (ROOT / CORE / f"{module}.py").read_text(encoding="utf-8").splitlines()
             for one in kept:
                 changed = one.source.splitlines()
@@ -189,7 +194,7 @@ def main() -> None:
                     f"        → {changed[one.line - 1].strip() if len(changed) >= one.line else '(removed)'}",
                     flush=True,
                 )
-        print(f"{'all':16} {total:8} {noticed:8} {noticed / max(1, total):6.0%}")
+        print(f"{'all':16} {total:8} {noticed:8} {'':8} {noticed / max(1, total):6.0%}")
 
 
 if __name__ == "__main__":
