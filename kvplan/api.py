@@ -155,6 +155,10 @@ def estimate(
     enforce_eager: bool = False,
     gpu_memory_gib: float | None = None,
     n_gpu_layers: int | None = None,
+    max_loras: int = 0,
+    max_lora_rank: int = 16,
+    speculative_tokens: int = 0,
+    draft_model: ModelLike | None = None,
     shared_prefix_tokens: int = 0,
     prefix_hit_rate: float = 1.0,
     source_tokens: int | None = None,
@@ -188,6 +192,10 @@ def estimate(
         enforce_eager: No captured graphs.
         gpu_memory_gib: Memory of one GPU to plan with instead of its total [GiB].
         n_gpu_layers: Layers on the GPU (llama.cpp).
+        max_loras: LoRA adapters that the engine makes room for at start.
+        max_lora_rank: The largest rank of such an adapter.
+        speculative_tokens: Tokens that multi-token-prediction layers or a draft model guess.
+        draft_model: A smaller model that guesses tokens, on the same GPUs.
         shared_prefix_tokens: Leading prompt tokens that requests share [token].
         prefix_hit_rate: Share of requests that find them cached, 0 to 1.
         source_tokens: Encoder tokens of an encoder–decoder model.
@@ -227,6 +235,10 @@ def estimate(
             enforce_eager=enforce_eager,
             gpu_memory_bytes=None if gpu_memory_gib is None else round(gpu_memory_gib * GIB),
             n_gpu_layers=n_gpu_layers,
+            max_loras=max_loras,
+            max_lora_rank=max_lora_rank,
+            speculative_tokens=speculative_tokens,
+            draft_model=None if draft_model is None else load_model(draft_model),
         ),
         assume_plain=assume_plain,
         overrides=overrides,

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from kvplan.api import EngineLike, GpuLike, ModelLike, deployment, estimate, load_engine, load_gpu, load_model
 from kvplan.core.engine import Settings
@@ -30,6 +30,18 @@ if TYPE_CHECKING:
     from kvplan.planning.plan_result import Option, Plan
     from kvplan.planning.sweep_result import Sweep
 
+#: Keywords of `estimate` that an engine's settings take as they are.
+_KNOBS: Final = (
+    "gpu_memory_utilization",
+    "max_num_seqs",
+    "max_num_batched_tokens",
+    "enforce_eager",
+    "n_gpu_layers",
+    "max_loras",
+    "max_lora_rank",
+    "speculative_tokens",
+)
+
 
 def deployment_of(fields: Mapping[str, Any]) -> Deployment:
     """The deployment that fields of a scenario describe; those of the load are not asked.
@@ -47,10 +59,11 @@ def deployment_of(fields: Mapping[str, Any]) -> Deployment:
     given = {name: value for name, value in keywords(fields).items() if value is not None}
     layout = Layout(**{name: given[name] for name in ("tp", "pp", "dp", "ep") if name in given})
     gib = given.get("gpu_memory_gib")
-    knobs = ("gpu_memory_utilization", "max_num_seqs", "max_num_batched_tokens", "enforce_eager", "n_gpu_layers")
+    draft = given.get("draft_model")
     settings = Settings(
+        draft_model=None if draft is None else load_model(draft),
         gpu_memory_bytes=None if gib is None else round(gib * GIB),
-        **{name: given[name] for name in knobs if name in given},
+        **{name: given[name] for name in _KNOBS if name in given},
     )
     parts = ("engine", "dtype", "kv_dtype", "assume_plain", "overrides")
     return deployment(
@@ -308,6 +321,12 @@ def service_of(answer: Estimate, fields: Mapping[str, Any], *, chosen: Option | 
         "max_num_seqs": chosen.max_num_seqs if chosen is not None else fields.get("max_num_seqs"),
         "max_num_batched_tokens": fields.get("max_num_batched_tokens"),
         "gpu_memory_utilization": fields.get("gpu_memory_utilization"),
+        "enforce_eager": bool(fields.get("enforce_eager")),
+        "n_gpu_layers": fields.get("n_gpu_layers"),
+        "max_loras": fields.get("max_loras") or 0,
+        "max_lora_rank": fields.get("max_lora_rank") or 16,
+        "speculative_tokens": fields.get("speculative_tokens") or 0,
+        "draft_model": None if fields.get("draft_model") is None else repository_of(fields["draft_model"]),
         "replicas": chosen.replicas + chosen.spare_replicas if chosen is not None else 1,
     }
 

@@ -73,3 +73,46 @@ def test_gemma_4_takes_a_video_whole():
     assert any("2496" in line for line in found.assumptions)
     small = kvplan.estimate("gemma-4-31b-it", "h100-sxm", tp=2, max_num_batched_tokens=2048)
     assert any("--max-num-batched-tokens 2496" in line for line in small.warnings)
+
+
+def test_a_draft_model_brings_weights_and_cache():
+    """Llama-3.2-1B beside Llama-3.1-8B: 16 layers × 2 × 8 × 64 × 2 bytes more for each token."""
+    plain = kvplan.estimate("llama-3.1-8b", "h100-sxm")
+    drafted = kvplan.estimate("llama-3.1-8b", "h100-sxm", draft_model="llama-3.2-1b", speculative_tokens=4)
+    assert (
+        drafted.memory.weights_bytes - plain.memory.weights_bytes
+        == kvplan.load_model("llama-3.2-1b").summary()["weights_bytes"]
+    )
+    assert drafted.memory.kv_bytes_per_token - plain.memory.kv_bytes_per_token == 16 * 2 * 8 * 64 * 2
+    assert drafted.latency == plain.latency  # how many guesses are right is not known
+    assert any("memory only" in line for line in drafted.assumptions)
+
+
+def test_prediction_layers_are_counted_when_asked_for():
+    plain, guessing = (kvplan.estimate("deepseek-v3", "h200", tp=8, speculative_tokens=n) for n in (0, 1))
+    assert guessing.memory.kv_bytes_per_token - plain.memory.kv_bytes_per_token == 576 * 2
+    assert guessing.memory.weights_bytes > plain.memory.weights_bytes
+    with pytest.raises(kvplan.UsageError, match="llama-3.1-8b declares no"):
+        kvplan.estimate("llama-3.1-8b", "h100-sxm", speculative_tokens=1)
+
+
+def test_lora_slots_take_room_at_start():
+    plain, slots = (kvplan.estimate("llama-3.1-8b", "h100-sxm", max_loras=n, max_lora_rank=64) for n in (0, 4))
+    assert slots.memory.weights_bytes - plain.memory.weights_bytes == 4 * 64 * 32 * 2 * (
+        2 * (4096 + 4096) + 2 * (4096 + 1024) + 3 * (4096 + 14336)
+    )
+
+
+@pytest.mark.parametrize(
+    ("asked", "words"),
+    [
+        (["--speculative-tokens", "1", "-m", "deepseek-v3", "-g", "h200", "--tp", "8"], '"method": "mtp"'),
+        (["--draft-model", "llama-3.2-1b", "-m", "llama-3.1-8b", "-g", "h100"], '"model": "meta-llama/Llama-3.2-1B"'),
+        (["--max-loras", "4", "-m", "llama-3.1-8b", "-g", "h100"], "--enable-lora"),
+        (["--enforce-eager", "-m", "llama-3.1-8b", "-g", "h100"], "--enforce-eager"),
+        (["--n-gpu-layers", "16", "-e", "llama.cpp", "-m", "llama-3.1-8b", "-g", "rtx-4090"], "--n-gpu-layers 16"),
+    ],
+)
+def test_the_serve_command_says_what_was_planned(asked, words):
+    shown = CliRunner().invoke(app, ["estimate", *asked, "--serve-command"]).stdout
+    assert words in shown

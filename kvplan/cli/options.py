@@ -325,6 +325,40 @@ NGpuLayers = Annotated[
         rich_help_panel=ENGINE,
     ),
 ]
+MaxLoras = Annotated[
+    int,
+    typer.Option(
+        "--max-loras",
+        min=0,
+        metavar="N",
+        help="LoRA adapters that the engine makes room for at start.",
+        rich_help_panel=ENGINE,
+    ),
+]
+MaxLoraRank = Annotated[
+    int, typer.Option("--max-lora-rank", min=1, metavar="N", help="Largest rank of an adapter.", rich_help_panel=ENGINE)
+]
+SpeculativeTokens = Annotated[
+    int,
+    typer.Option(
+        "--speculative-tokens",
+        "--num-speculative-tokens",
+        min=0,
+        metavar="N",
+        help="Tokens that prediction layers (MTP) or a draft model guess: weights and caches are counted, speed is not.",
+        rich_help_panel=ENGINE,
+    ),
+]
+DraftModel = Annotated[
+    str | None,
+    typer.Option(
+        "--draft-model",
+        metavar="NAME|PATH",
+        help="Smaller model that guesses tokens, on the same GPUs.",
+        show_default="none",
+        rich_help_panel=ENGINE,
+    ),
+]
 AllowContextOverflow = Annotated[
     bool,
     typer.Option("--allow-context-overflow", help="Plan beyond the model's own context limit.", rich_help_panel=ENGINE),

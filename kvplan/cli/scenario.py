@@ -44,6 +44,10 @@ _FIELDS: Final[dict[str, tuple[Any, Any]]] = {
     "enforce_eager": (options.EnforceEager, False),
     "gpu_memory_gib": (options.GpuMemoryGib, None),
     "n_gpu_layers": (options.NGpuLayers, None),
+    "max_loras": (options.MaxLoras, 0),
+    "max_lora_rank": (options.MaxLoraRank, 16),
+    "speculative_tokens": (options.SpeculativeTokens, 0),
+    "draft_model": (options.DraftModel, None),
     "allow_context_overflow": (options.AllowContextOverflow, False),
 }
 ScenarioFile = Annotated[

@@ -39,6 +39,10 @@ class ScenarioFields(TypedDict, total=False):
     enforce_eager: bool
     gpu_memory_gib: float | None
     n_gpu_layers: int | None
+    max_loras: int
+    max_lora_rank: int
+    speculative_tokens: int
+    draft_model: str | Path | Mapping[str, Any] | Model | None
     shared_prefix_tokens: int
     prefix_hit_rate: float
     source_tokens: int | None
@@ -70,6 +74,10 @@ class GridFields(TypedDict, total=False):
     enforce_eager: bool | Sequence[bool]
     gpu_memory_gib: Numbers
     n_gpu_layers: Counts
+    max_loras: Counts
+    max_lora_rank: Counts
+    speculative_tokens: Counts
+    draft_model: str | Path | Mapping[str, Any] | Model | None
     shared_prefix_tokens: Counts
     prefix_hit_rate: Numbers
     source_tokens: Counts

@@ -33,6 +33,10 @@ FIELDS: Final[dict[str, type]] = {
     "enforce_eager": bool,
     "gpu_memory_gib": float,
     "n_gpu_layers": int,
+    "max_loras": int,
+    "max_lora_rank": int,
+    "speculative_tokens": int,
+    "draft_model": str,
     "shared_prefix_tokens": int,
     "prefix_hit_rate": float,
     "source_tokens": int,
@@ -165,7 +169,7 @@ def _boolean(name: str, value: Any) -> bool:  # noqa: ANN401 - as field_value
 def _number(name: str, value: Any, *, whole: bool) -> int | float:  # noqa: ANN401 - as field_value
     try:
         number = float(value.strip().replace("_", "") if isinstance(value, str) else value)
-    except (TypeError, ValueError):
+    except (OverflowError, TypeError, ValueError):
         number = math.nan
     if isinstance(value, bool) or not math.isfinite(number) or (whole and number != int(number)):
         message = f"{name}: {value!r} is not a {'whole ' if whole else ''}number"

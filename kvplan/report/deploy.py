@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -27,6 +28,9 @@ _RESOURCE: Final = {"nvidia": "nvidia.com/gpu", "amd": "amd.com/gpu"}
 _ON_LOADING: Final = frozenset({"fp8"})
 _WIDE: Final = frozenset({"bf16", "fp16", "fp32"})
 _NODE_GPUS: Final = 8
+_ALL_LAYERS: Final = 999
+#: Guessed tokens where a draft model is given without their number.
+_FEW_GUESSES: Final = 3
 FILES: Final = ("serve.sh", "compose.yaml", "kubernetes.yaml")
 
 
@@ -40,6 +44,11 @@ class Service:
         vendor: Maker of the GPUs, `nvidia` or `amd`.
         quantization: Weight format that was asked for instead of the checkpoint's, or None.
         max_num_seqs, max_num_batched_tokens, gpu_memory_utilization: Settings that differ from the engine's own, or None.
+        enforce_eager: No captured graphs.
+        n_gpu_layers: Layers on the GPU (llama.cpp), or None for all.
+        max_loras, max_lora_rank: Room for LoRA adapters.
+        speculative_tokens, draft_model: Tokens that are guessed, and the repository of the model that does, or None for
+            the model's own multi-token-prediction layers.
         replicas: Equal replicas.
     """
 
@@ -50,6 +59,12 @@ class Service:
     max_num_seqs: int | None = None
     max_num_batched_tokens: int | None = None
     gpu_memory_utilization: float | None = None
+    enforce_eager: bool = False
+    n_gpu_layers: int | None = None
+    max_loras: int = 0
+    max_lora_rank: int = 16
+    speculative_tokens: int = 0
+    draft_model: str | None = None
     replicas: int = 1
 
     @property
@@ -97,6 +112,8 @@ def notes(service: Service) -> list[str]:
     ]
     if service.quantization is not None and service.quantization not in _ON_LOADING | _WIDE:
         found.append(f"the model must be a checkpoint in {service.quantization}; engines do not make one while loading")
+    if service.engine in {"sglang", "tensorrt-llm"} and _speculates(service):
+        found.append("guessed tokens are counted in memory; add the engine's own options for them")
     if asked.gpu_count > _NODE_GPUS:
         found.append(f"{asked.gpu_count} GPUs are more than one node: start the engine on each node as its guide says")
     return found
@@ -121,8 +138,25 @@ def _vllm(service: Service) -> list[str]:
         *_option("--gpu-memory-utilization", fraction),
         *_option("--kv-cache-dtype", None if asked.kv_dtype in _WIDE else asked.kv_dtype),
         *_option("--quantization", _quantization(service)),
+        *(["--enforce-eager"] if service.enforce_eager else []),
+        *(["--enable-lora"] if service.max_loras else []),
+        *_option("--max-loras", service.max_loras, unless=0),
+        *_option("--max-lora-rank", service.max_lora_rank if service.max_loras else None),
+        *_option("--speculative-config", _speculation(service)),
         *_option("--port", service.port),
     ]
+
+
+def _speculation(service: Service) -> str | None:
+    """The JSON that vLLM takes for guessed tokens."""
+    if not _speculates(service):
+        return None
+    method = {"method": "mtp"} if service.draft_model is None else {"model": service.draft_model}
+    return json.dumps({**method, "num_speculative_tokens": service.speculative_tokens or _FEW_GUESSES})
+
+
+def _speculates(service: Service) -> bool:
+    return service.draft_model is not None or service.speculative_tokens > 0
 
 
 def _quantization(service: Service) -> str | None:
@@ -146,6 +180,10 @@ def _sglang(service: Service) -> list[str]:
         *_option("--mem-fraction-static", service.gpu_memory_utilization),
         *_option("--kv-cache-dtype", None if asked.kv_dtype in _WIDE else cache),
         *_option("--quantization", _quantization(service)),
+        *(["--disable-cuda-graph"] if service.enforce_eager else []),
+        *(["--enable-lora"] if service.max_loras else []),
+        *_option("--max-loras-per-batch", service.max_loras, unless=0),
+        *_option("--max-lora-rank", service.max_lora_rank if service.max_loras else None),
         *_option("--host", "0.0.0.0"),  # noqa: S104 - inside a container, as the engines' own images do
         *_option("--port", service.port),
     ]
@@ -174,11 +212,12 @@ def _llama_cpp(service: Service) -> list[str]:
     cache = {"fp16": None, "bf16": "bf16"}.get(asked.kv_dtype, asked.kv_dtype)
     return [
         *("llama-server", "--model", service.model),
-        *_option("--n-gpu-layers", 999),
+        *_option("--n-gpu-layers", _ALL_LAYERS if service.n_gpu_layers is None else service.n_gpu_layers),
         *_option("--ctx-size", service.context * slots),
         *_option("--parallel", slots),
         *_option("--cache-type-k", cache),
         *_option("--cache-type-v", cache),
+        *_option("--model-draft", service.draft_model),
         *_option("--host", "0.0.0.0"),  # noqa: S104 - as above
         *_option("--port", service.port),
     ]
