@@ -83,7 +83,8 @@ def read_demand(
     planned = context if context is not None else longest if max_context is None else min(longest, max_context)
     if planned < prompts.mean + answers.mean:
         message = f"context: {planned} is below the mean request of {prompts.mean + answers.mean:.0f} tokens"
-        raise UsageError(message)
+        limit = f"the model is made for {max_context} tokens: " if context is None else ""
+        raise UsageError(message, hint=f"{limit}shorten the requests, or give a longer --context")
     if trace is not None and trace.prefix_share is not None and not shared_prefix_tokens:
         shared_prefix_tokens, prefix_hit_rate = int(prompts.mean), trace.prefix_share
     return Demand(

@@ -82,5 +82,7 @@ def _assumptions(space: Space, demand: Demand) -> Iterator[str]:
     else:
         yield "users wait for an answer, think, and ask again; percentiles come from the spread of sequences in service"
     yield "the load is divided evenly over replicas"
+    if demand.input_quantiles["p99"] + demand.output_quantiles["p99"] > demand.context:
+        yield f"the longest requests exceed the context of {demand.context} tokens: engines refuse or cut them"
     if demand.service_variation or len(set(demand.input_quantiles.values())) > 1:
         yield "the step sees mean lengths; percentiles take the request's own prompt and answer at the same percentile"
