@@ -175,4 +175,4 @@ class MemoryRules:
         >>> MemoryRules(flags={"context": "-c {}"}).option("context", 4096)
         '-c 4096'
         """
-        return self.flags.get(knob, f"{knob}={{}}").format(value)
+        return self.flags.get(knob, f"{knob}={{}}").replace("{}", str(value))

@@ -22,12 +22,16 @@ def read_axes(given: Mapping[str, Iterable[Any]] | Iterable[str | Mapping[str, I
     {'tp': [1, 2], 'kv_dtype': ['bf16', 'fp8']}
     """
     found: dict[str, list[Any]] = {}
-    for part in [given] if isinstance(given, Mapping | str) else given:
+    parts: Iterable[object] = [given] if isinstance(given, Mapping | str) else given
+    for part in parts:
         if isinstance(part, str):
             name, points = read_axis(part)
             found[name] = list(points)
+        elif not isinstance(part, Mapping):
+            message = f"{str(part)[:80]!r}: must be key=values, or names with values"
+            raise UsageError(message)
         else:
-            found.update(_axis(field_name(key), values) for key, values in part.items())
+            found.update(_axis(field_name(str(key)), values) for key, values in part.items())
     return found
 
 

@@ -78,11 +78,17 @@ def run_compare(
     return Comparison(base=plain_base(base), scenarios=compared, cautions=tuple(_cautions(compared)))
 
 
-def _scenario(one: Scenario | Mapping[str, Any] | str) -> Scenario:
+def _scenario(one: object) -> Scenario:
     if isinstance(one, Scenario):
         return one
     if isinstance(one, str):
         return read_scenario(one)
+    if not isinstance(one, Mapping):
+        message = f"scenario {str(one)[:80]!r}: must be fields (`gpu: l40s`), or name:key=value,…"
+        raise UsageError(message)
+    if not isinstance(one.get("overrides") or {}, Mapping):
+        message = f"overrides: {str(one['overrides'])[:80]!r} must be config keys with values"
+        raise UsageError(message)
     named = {field_name(str(key)): value for key, value in one.items() if key not in {"name", "overrides"}}
     changes = {key: _checked(key, value) for key, value in named.items()}
     changes.update({f"config.{key}": value for key, value in (one.get("overrides") or {}).items()})

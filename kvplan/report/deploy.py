@@ -11,6 +11,7 @@ from typing import Any, Final
 
 from kvplan.core.results import Estimate
 from kvplan.errors import UsageError
+from kvplan.report.text import neutral
 
 _PORTS: Final = {"vllm": 8000, "sglang": 30000, "tensorrt-llm": 8000, "llama.cpp": 8080}
 _IMAGES: Final = {
@@ -97,6 +98,9 @@ def arguments(service: Service) -> list[str]:
     if not service.estimate.capacity.fits:
         message = "serve command: the deployment does not fit"
         raise UsageError(message, hint="choose one that fits")
+    if service.model.startswith("-") or not service.model.isprintable():
+        message = f"serve command: {service.model[:80]!r} can't be given to an engine as a model"
+        raise UsageError(message, hint="write a path as ./NAME")
     builders = {"vllm": _vllm, "sglang": _sglang, "tensorrt-llm": _tensorrt_llm, "llama.cpp": _llama_cpp}
     if service.engine not in builders:
         message = f"serve command: {service.engine} is no engine that serves"
@@ -116,7 +120,7 @@ def notes(service: Service) -> list[str]:
         found.append("guessed tokens are counted in memory; add the engine's own options for them")
     if asked.gpu_count > _NODE_GPUS:
         found.append(f"{asked.gpu_count} GPUs are more than one node: start the engine on each node as its guide says")
-    return found
+    return [neutral(note) for note in found]  # they become comments: a line break in a name would end one
 
 
 def _option(name: str, value: object, *, unless: object = None) -> list[str]:
@@ -312,7 +316,7 @@ def _compose(service: Service) -> dict[str, Any]:
     gpus = service.estimate.scenario.gpu_count
     one: dict[str, Any] = {
         "image": image(service),
-        "command": _command(service),
+        "command": [word.replace("$", "$$") for word in _command(service)],  # Compose would put variables in
         "ports": [f"{service.port}:{service.port}"],
         "ipc": "host",
         "environment": {"HF_TOKEN": "${HF_TOKEN:-}"},
@@ -341,7 +345,7 @@ def _kubernetes(service: Service) -> Sequence[dict[str, Any]]:
     container = {
         "name": name,
         "image": image(service),
-        _words_key(service): _command(service),
+        _words_key(service): [word.replace("$(", "$$(") for word in _command(service)],  # Kubernetes would too
         "env": [
             {"name": "HF_TOKEN", "valueFrom": {"secretKeyRef": {"name": "hf-token", "key": "token", "optional": True}}}
         ],

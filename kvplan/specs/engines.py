@@ -20,9 +20,9 @@ from kvplan.core.engine import Engine, Scheduling
 from kvplan.core.memory_rules import Budget, MemoryRules, Paging, StateMode, Tier
 from kvplan.errors import SpecError, UnknownNameError
 from kvplan.specs import registry
-from kvplan.specs.files import located
 from kvplan.specs.bundled import load_bundled
 from kvplan.specs.document import YamlDocument, closest
+from kvplan.specs.files import located, named
 
 _PHYSICS: Final = "_physics.yaml"
 _DOTTED = re.compile(r"(\d+)\.(\d+)(?:\.(\d+))?")
@@ -61,15 +61,23 @@ def load_engine(engine: str | os.PathLike[str] | Mapping[str, Any] | Engine, *, 
     if isinstance(engine, Engine):
         return engine
     if isinstance(engine, Mapping):
-        return _build(YamlDocument(path="<engine>", data=dict(engine), lines={}), wanted=_wanted(version))
-    name = os.fspath(engine)
+        return _own(YamlDocument(path="<engine>", data=dict(engine), lines={}), version)
+    name = named("engine", engine)
     if name.endswith((".yaml", ".yml")) or ((path := located(name)) is not None and path.is_file()):
         from kvplan.specs.yaml import load_yaml  # noqa: PLC0415 - bundled profiles need no yaml
 
-        return _build(load_yaml(name), wanted=_wanted(version))
+        return _own(load_yaml(name), version)
     if registry.find("engine", name) is None and (match := _NAME.match(name)):
         name, version = match["id"], match["version"]
     return _load_bundled(registry.resolve("engine", name.strip()), _wanted(version))
+
+
+def _own(document: YamlDocument, version: str | None) -> Engine:
+    """A user's own profile; a test holds the bundled ones to the same rules."""
+    from kvplan.specs.profile_schema import check_profile  # noqa: PLC0415 - bundled profiles need no check
+
+    check_profile(document)
+    return _build(document, wanted=_wanted(version))
 
 
 @cache

@@ -8,17 +8,29 @@ import stat
 from pathlib import Path
 from typing import Any, Final
 
-from kvplan.errors import SpecError
+from kvplan.errors import SpecError, UsageError
 
 #: Values and containers of one JSON document; the largest of real checkpoints have a quarter of a million.
-MOST_JSON_ITEMS: Final = 750_000
+MOST_JSON_ITEMS: Final = 400_000
+
+
+def named(kind: str, given: object) -> str:
+    """What a model, GPU or engine was given as, as text.
+
+    Raises:
+        UsageError: It is neither a name nor a path.
+    """
+    if isinstance(given, str | os.PathLike):
+        return os.fsdecode(given)
+    msg = f"{kind}: must be a name, a path or fields, not {str(given)[:80]!r}"
+    raise UsageError(msg)
 
 
 def located(name: str | os.PathLike[str]) -> Path | None:
     """The file or folder that a name means, None where there is none or no system could have it."""
     try:
         path = Path(name).expanduser()
-        return path if path.exists() else None
+        return path if "\0" not in str(path) and path.exists() else None
     except (OSError, RuntimeError, ValueError):  # too long, not searchable, `~` of a user that isn't, a zero byte
         return None
 

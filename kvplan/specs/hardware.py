@@ -18,6 +18,7 @@ from kvplan.specs import registry
 from kvplan.specs.bundled import load_bundled
 from kvplan.specs.document import YamlDocument
 from kvplan.specs.families import FRAMEWORK_RULES
+from kvplan.specs.files import named
 from kvplan.specs.units import parse_quantity
 
 PEAK_FORMATS: Final = ("fp32", "tf32", "fp16", "bf16", "fp8", "int8", "int4", "fp4")
@@ -40,9 +41,10 @@ def load_gpu(gpu: str | os.PathLike[str] | Mapping[str, Any] | Gpu) -> Gpu:
         return gpu
     if isinstance(gpu, Mapping):
         return _load_mapping(gpu)
-    if isinstance(gpu, str) and not _looks_like_path(gpu):
-        return _load_bundled(registry.resolve("gpu", gpu))
-    return _load_file(Path(gpu))
+    name = named("gpu", gpu)
+    if isinstance(gpu, str) and not _looks_like_path(name):
+        return _load_bundled(registry.resolve("gpu", name))
+    return _load_file(Path(name))
 
 
 def gpu_ids() -> list[str]:

@@ -11,14 +11,15 @@ from typing import Any, Final
 from kvplan.core.model import Model
 from kvplan.errors import SpecError, UsageError
 from kvplan.specs import registry
-from kvplan.specs.files import located, parse_json, read_bytes
 from kvplan.specs.bundled import load_bundled
+from kvplan.specs.files import located, named, parse_json, read_bytes
 from kvplan.specs.huggingface import canonical_id, from_config
 from kvplan.specs.overrides import override
 
 #: A config.json of a hundred megabytes is not one.
 MAX_JSON_BYTES: Final = 16 * 2**20
 SPEC_FIELDS: Final = ("id", "aliases", "config", "hf_quant_config", "expected", "notes")
+_LONGEST_ID: Final = 120
 _SIDECAR: Final = "hf_quant_config.json"
 _SUFFIXES: Final = frozenset({".yaml", ".yml", ".json", ".gguf", ".safetensors"})
 
@@ -46,7 +47,7 @@ def load_model(model: ModelLike, *, assume_plain: bool = False, overrides: Mappi
         return model
     if isinstance(model, Mapping):
         return _from_mapping(model, assume_plain=assume_plain, overrides=overrides)
-    name = os.fspath(model)
+    name = named("model", model)
     bundled = None if _looks_like_path(name) else registry.find("model", name)
     if bundled is not None:
         fields, source = load_bundled(bundled).data, str(bundled)
@@ -104,6 +105,9 @@ def _check_spec(fields: Mapping[str, Any], source: str) -> None:
         if not isinstance(fields.get(name), kind):
             msg = f"{source}: {name}: must be {word}"
             raise SpecError(msg)
+    if not fields["id"].isprintable() or not 0 < len(fields["id"]) <= _LONGEST_ID:
+        msg = f"{source}: id: must be one short line of printable characters"
+        raise SpecError(msg)
     if not isinstance(fields.get("hf_quant_config", {}), Mapping):
         msg = f"{source}: hf_quant_config: must be a mapping"
         raise SpecError(msg)

@@ -10,6 +10,7 @@ from kvplan.errors import SpecError
 
 #: Parts of a file that are not fields of the scenario itself.
 SECTIONS: Final = ("scenarios", "vary", "sweep", "plan")
+_KINDS: Final[dict[str, type | tuple[type, ...]]] = {"scenarios": list, "vary": dict, "sweep": dict, "plan": dict}
 _PLAIN: Final = (str, int, float, bool)
 
 
@@ -20,6 +21,10 @@ def read_scenario(path: Path) -> tuple[dict[str, Any], dict[str, Any]]:
         SpecError: It can't be read, or is no mapping.
     """
     data = read_mapping(path)
+    for name, kinds in _KINDS.items():
+        if data.get(name) is not None and not isinstance(data[name], kinds):
+            msg = f"{path}: {name}: must be {'a list' if kinds is list else 'names with values'}"
+            raise SpecError(msg)
     fields = {str(key): value for key, value in data.items() if key not in SECTIONS}
     return fields, {name: data[name] for name in SECTIONS if data.get(name) is not None}
 

@@ -263,9 +263,7 @@ class _Reader:
 def _refused_event(text: str, path: str) -> str | None:
     """The first anchor, alias or too deep nesting: found in the event stream, before anything is built or recursed."""
     depth = 0
-    nodes = 0
-    for event in yaml.parse(text, Loader=_StrictLoader):
-        nodes += 1
+    for nodes, event in enumerate(yaml.parse(text, Loader=_StrictLoader)):
         if nodes > MAX_NODES:
             return problem(path, _line(event), (), f"more than {MAX_NODES:,} values are refused")
         if isinstance(event, yaml.AliasEvent) or getattr(event, "anchor", None):
@@ -289,8 +287,9 @@ def _read_text(path: str | os.PathLike[str], max_bytes: int) -> str:
     try:
         with Path(path).open("rb") as file:
             content = file.read(max_bytes + 1)
-    except OSError as error:
-        raise SpecError(f"{name}: can't be read: {error.strerror or error}") from None  # noqa: TRY003, EM102
+    except (OSError, ValueError) as error:
+        told = getattr(error, "strerror", None) or error
+        raise SpecError(f"{name}: can't be read: {told}") from None  # noqa: TRY003, EM102
     if len(content) > max_bytes:
         raise SpecError(f"{name}: larger than {max_bytes} bytes, too large for a spec")  # noqa: TRY003, EM102
     try:

@@ -47,7 +47,7 @@ _FUSED_BY_PART: Final = {part: whole for whole, parts in _FUSED.items() for part
 _EXPERT_INDEX: Final = re.compile(r"(^|\.)experts\.(\d+)(?=\.|$)")
 _INDEX: Final = re.compile(r"\.\d+(?=\.|$)")
 _LONGEST_PATTERN: Final = 4000
-_MOST_PATTERNS: Final = 120_000
+_MOST_PATTERNS: Final = 80_000
 #: Globs become one regex, which is slow to make and to match; lists of real checkpoints have a few.
 _MOST_GLOBS: Final = 2_000
 _MOST_REGEXES: Final = 500

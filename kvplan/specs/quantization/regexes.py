@@ -59,10 +59,8 @@ class _Walk:
                 self.in_row = 0
             case "MAX_REPEAT" | "MIN_REPEAT" | "POSSESSIVE_REPEAT":
                 return self._repetition(*value, repeated=repeated)
-            case "SUBPATTERN":
-                return self.passes(value[-1], repeated=repeated)
-            case "ATOMIC_GROUP":
-                return self.passes(value, repeated=repeated)
+            case "SUBPATTERN" | "ATOMIC_GROUP":
+                return self.passes(value[-1] if kind == "SUBPATTERN" else value, repeated=repeated)
             case "BRANCH":
                 return not repeated and self._choice(value[1])
             case "ASSERT" | "ASSERT_NOT":
