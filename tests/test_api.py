@@ -92,7 +92,7 @@ def test_prediction_layers_are_counted_when_asked_for():
     plain, guessing = (kvplan.estimate("deepseek-v3", "h200", tp=8, speculative_tokens=n) for n in (0, 1))
     assert guessing.memory.kv_bytes_per_token - plain.memory.kv_bytes_per_token == 576 * 2
     assert guessing.memory.weights_bytes > plain.memory.weights_bytes
-    with pytest.raises(kvplan.UsageError, match="llama-3.1-8b declares no"):
+    with pytest.raises(kvplan.UsageError, match=r"llama-3\.1-8b declares no"):
         kvplan.estimate("llama-3.1-8b", "h100-sxm", speculative_tokens=1)
 
 
@@ -116,3 +116,20 @@ def test_lora_slots_take_room_at_start():
 def test_the_serve_command_says_what_was_planned(asked, words):
     shown = CliRunner().invoke(app, ["estimate", *asked, "--serve-command"]).stdout
     assert words in shown
+
+
+def test_an_encoder_says_that_it_generates_nothing():
+    found = kvplan.estimate("bert-base-uncased", "l4", input_tokens=511, output_tokens=1)
+    assert any("generates nothing" in line for line in found.warnings)
+    shown = CliRunner().invoke(app, ["estimate", "-m", "bert-base-uncased", "-g", "l4", "--input-tokens", "128"])
+    assert "nothing is cached, 256 sequences of 384 tokens run at once" in shown.stdout
+    for name in ("llama-3-8b", "t5-large", "mamba-2.8b-hf"):
+        decoder = kvplan.estimate(name, "h100-sxm", input_tokens=128, output_tokens=128)
+        assert not any("generates nothing" in line for line in decoder.warnings)
+
+
+def test_lengths_above_the_limit_are_answered_with_some_that_fit():
+    with pytest.raises(kvplan.UsageError) as caught:
+        kvplan.estimate("bert-base-uncased", "l4")
+    assert "--input-tokens 256 --output-tokens 256" in caught.value.hint
+    kvplan.estimate("bert-base-uncased", "l4", input_tokens=256, output_tokens=256)

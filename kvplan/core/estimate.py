@@ -30,6 +30,9 @@ from kvplan.core.work import StepWork, compile_work
 from kvplan.core.workload import Workload
 from kvplan.errors import UsageError
 
+#: A prompt and an answer of one token each.
+_SHORTEST = 2
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Deployment:
@@ -272,9 +275,18 @@ def _context(
     if model.max_context is not None and planned > model.max_context:
         if not allow_overflow:
             msg = f"context: {planned} is above the {model.max_context} tokens that {model.id} is made for"
-            raise UsageError(msg, hint="shorten it, or pass --allow-context-overflow")
+            raise UsageError(
+                msg, hint=f"{_shorter(model.max_context, workload, context)}, or pass --allow-context-overflow"
+            )
         warnings.append(f"context {planned} is above the model's own limit of {model.max_context} tokens")
     return planned
+
+
+def _shorter(limit: int, workload: Workload, context: int | None) -> str:
+    if context is not None or limit < _SHORTEST:
+        return "shorten it"
+    output = int(min(workload.output_tokens, limit // 2))
+    return f"--input-tokens {limit - output} --output-tokens {output} would do"
 
 
 def _scenario(deployment: Deployment, workload: Workload, context: int) -> Scenario:

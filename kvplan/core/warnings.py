@@ -6,7 +6,7 @@ from kvplan.core.dtypes import kv_bits
 from kvplan.core.engine import Engine
 from kvplan.core.hardware import Gpu
 from kvplan.core.layout import Layout
-from kvplan.core.model import Model
+from kvplan.core.model import Attention, Mixer, Model
 from kvplan.core.parameters import model_tensors, tensor_format
 
 _HALF_BITS = 16
@@ -19,12 +19,22 @@ def deployment_warnings(
     """Warnings of a deployment: missing units, links between nodes, unmeasured devices, quality of quantised caches."""
     found = [*model.warnings, *_missing_units(model, gpu), *_slow_links(gpu, layout)]
     if kv_bits(kv_dtype) < _HALF_BITS:
-        found.append(f"a {kv_dtype} cache can cost quality (long-context recall first); kvplan does not predict quality")
+        found.append(
+            f"a {kv_dtype} cache can cost quality (long-context recall first); kvplan does not predict quality"
+        )
+    if not any(_generates(mixer) for group in model.groups for mixer in group.layer.mixers):
+        found.append(
+            f"{model.id} encodes and generates nothing: TTFT is the time of one pass, other times have no meaning"
+        )
     if not measured and engine.id != "ideal":
         found.append(
             f"no measurements of {engine.id} on {gpu.family} devices: efficiencies are inherited and ranges are wider"
         )
     return tuple(dict.fromkeys(found))
+
+
+def _generates(mixer: Mixer) -> bool:
+    return not isinstance(mixer, Attention) or mixer.causal
 
 
 def _missing_units(model: Model, gpu: Gpu) -> list[str]:
@@ -34,7 +44,9 @@ def _missing_units(model: Model, gpu: Gpu) -> list[str]:
         unit, _ = gpu.peak(compute)
         if unit != compute:
             what = "weights are expanded" if compute in {"fp8", "fp4"} else "they run"
-            found.append(f"{gpu.name} has no {compute} matrix units: {what} at its {unit} rate, so only bytes are saved")
+            found.append(
+                f"{gpu.name} has no {compute} matrix units: {what} at its {unit} rate, so only bytes are saved"
+            )
     return found
 
 
@@ -45,4 +57,6 @@ def _slow_links(gpu: Gpu, layout: Layout) -> list[str]:
         return []
     if layout.tp <= gpu.gpus_per_node:
         return [f"tp={layout.tp} crosses PCIe on {gpu.name}: all-reduces are slow there"]
-    return [f"tp={layout.tp} spans nodes of {gpu.gpus_per_node} {gpu.name}: all-reduces cross the network; prefer pp or dp"]
+    return [
+        f"tp={layout.tp} spans nodes of {gpu.gpus_per_node} {gpu.name}: all-reduces cross the network; prefer pp or dp"
+    ]

@@ -135,8 +135,10 @@ def verdict(estimate: Estimate) -> tuple[str, Tone]:
             return f"DOES NOT FIT: {short}; the weights and the engine's own memory leave no KV cache.", "bad"
         longest = f"; the longest that fits is {plural(capacity.max_context, 'token')}" if capacity.max_context else ""
         return f"DOES NOT FIT: {short} for one sequence of {plural(asked.context, 'token')}{longest}.", "bad"
-    room = f"{gib(memory.kv_pool_bytes)} of KV cache on each GPU holds {significant(capacity.max_concurrency)} "
-    room += f"sequences of {whole(asked.context)} tokens"
+    held = f"{significant(capacity.max_concurrency)} sequences of {whole(asked.context)} tokens"
+    room = f"{gib(memory.kv_pool_bytes)} of KV cache on each GPU holds {held}"
+    if not memory.sequence_bytes:
+        room = f"nothing is cached, {held} run at once"
     replicas = f" in each of {asked.dp} replicas" if asked.dp > 1 else ""
     if estimate.latency is not None and estimate.latency.queued:
         running = f"{significant(estimate.latency.running)} of {significant(asked.concurrency / asked.dp)} run at once"
