@@ -56,6 +56,7 @@ def test_times_lie_between_floor_and_high(mid, floor, spread):
 def test_a_band_on_paper():
     assert time_range(0.3, 0.1, 0.5).model_dump() == {"floor": 100, "low": 200, "mid": 300, "high": pytest.approx(450)}
     assert time_range(0.3, 0.25, 0.5).low == 250
+    assert time_range(0.31, 0.1, 0.5).low == pytest.approx(206.667, rel=1e-5)
     assert rate_range(300, 400, 0.5).model_dump() == {"floor": 400, "low": 200, "mid": 300, "high": 400}
     assert rate_range(300, 1000, 0.5).high == 450
     assert rate_range(300, 200, 0.5).floor == 300
@@ -115,6 +116,8 @@ def test_the_load_of_one_rank():
     assert (found.input_tokens, found.cached_tokens, found.output_tokens, found.concurrency) == (60, 40, 20, 4)
     # engines that find room as a sequence grows hold it half grown on average
     assert (found.capacity, found.full_capacity) == (room.pool.sequences(110), room.pool.sequences(120))
+    odd = rank_load(deployment, asked(output_tokens=21), room, concurrency=8)
+    assert odd.capacity == room.pool.sequences(111)
     reserving = replace(engine(), scheduling=Scheduling(reserves_output=True))
     assert rank_load(deployed(served=reserving), asked(), room, concurrency=1).capacity == room.pool.sequences(120)
     assert (found.max_num_seqs, found.budget_tokens, found.source_tokens) == (64, 512, 1500)
@@ -175,6 +178,7 @@ def test_figures_hang_together(concurrency, layout):
     assert latency.tpot_ms.high == pytest.approx(1.25 * latency.tpot_ms.mid)
     assert latency.decode_step_ms.high == pytest.approx(1.25 * latency.decode_step_ms.mid)
     assert latency.prefill_ms.high == pytest.approx(1.5 * latency.prefill_ms.mid)
+    assert latency.e2e_ms.floor == pytest.approx(latency.prefill_ms.floor + 19 * latency.tpot_ms.floor)
     assert 1.25 < latency.e2e_ms.high / latency.e2e_ms.mid < 1.5
     requests = rates.requests_per_second.mid
     assert rates.output_tokens_per_second.mid == pytest.approx(20 * requests)

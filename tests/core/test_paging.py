@@ -111,6 +111,7 @@ def test_a_state_takes_one_page_and_attention_blocks_grow_to_hold_it():
     [part] = pool.parts
     assert part.unit_bytes == 3200 * 2
     assert part.groups == (group(1, 32), group(2, 32, limit=0, extra=1))
+    assert laid(full(2), state(4, 3201)).block_tokens == 48  # 32.01 tokens are more than 32
     assert laid(full(2), state(4), block=64).block_tokens == 64
     assert laid(full(2, 100), full(1, 50), state(4)).block_tokens == 64
     assert laid(full(2), state(4), state(1, 3300)).block_tokens == 48

@@ -112,6 +112,9 @@ def test_the_widest_rows_of_a_layer():
     assert forward_elements(rules, layer(), hidden_size=HIDDEN, tp=4) == 3 * INTERMEDIATE / 4 + 3 * HIDDEN
     sparse = layer(attention(), experts())
     assert forward_elements(rules, sparse, **one) == 2 * 3 * INTERMEDIATE + 9 * HIDDEN
+    # three of seven experts of 3 · 640 elements, against a width of 100: 57.6, no whole number
+    odd = layer(attention(), experts(count=7, top_k=3, intermediate=10))
+    assert forward_elements(rules, odd, hidden_size=100, tp=1) == 3 * 7 * 640 * 3 / 700 + 900
     assert forward_elements(rules, sparse, hidden_size=HIDDEN, tp=4) == 2 * 3 * INTERMEDIATE / 4 + 9 * HIDDEN
     assert forward_elements(rules, replace(layer(), feed_forward=None), **one) == 3 * HIDDEN
     with_bias = linear("up", TensorClass.MLP, out_features=INTERMEDIATE, in_features=HIDDEN, bias=True)
