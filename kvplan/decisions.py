@@ -313,14 +313,16 @@ def service_of(answer: Estimate, fields: Mapping[str, Any], *, chosen: Option | 
     """
     dtype = chosen.dtype if chosen is not None else fields.get("dtype")
     published = display_dtype(load_model(fields["model"]))
+    gpu = load_gpu(answer.scenario.gpu if chosen is not None else fields["gpu"])
     return {
         "estimate": answer,
         "model": repository_of(fields["model"]),
-        "vendor": load_gpu(answer.scenario.gpu if chosen is not None else fields["gpu"]).vendor.lower(),
+        "vendor": gpu.vendor.lower(),
         "quantization": None if dtype in {None, published} else dtype,
         "max_num_seqs": chosen.max_num_seqs if chosen is not None else fields.get("max_num_seqs"),
         "max_num_batched_tokens": fields.get("max_num_batched_tokens"),
         "gpu_memory_utilization": fields.get("gpu_memory_utilization"),
+        "card_bytes": gpu.framework_memory_bytes if fields.get("gpu_memory_gib") is not None else None,
         "enforce_eager": bool(fields.get("enforce_eager")),
         "n_gpu_layers": fields.get("n_gpu_layers"),
         "max_loras": fields.get("max_loras") or 0,

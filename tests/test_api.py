@@ -133,3 +133,10 @@ def test_lengths_above_the_limit_are_answered_with_some_that_fit():
         kvplan.estimate("bert-base-uncased", "l4")
     assert "--input-tokens 256 --output-tokens 256" in caught.value.hint
     kvplan.estimate("bert-base-uncased", "l4", input_tokens=256, output_tokens=256)
+
+
+def test_a_slice_says_what_the_fraction_is_of():
+    asked = ["estimate", "-m", "llama-3.1-8b", "-g", "a100-80g", "--gpu-memory-gib", "39.5", "--serve-command"]
+    shown = CliRunner().invoke(app, asked).stdout
+    assert "--gpu-memory-utilization 0.92" in shown
+    assert "it is 0.459 of its 79.25 GiB" in shown

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from kvplan.core.results import Estimate
+from kvplan.core.units import GIB
 from kvplan.errors import UsageError
 from kvplan.report.text import neutral
 
@@ -45,6 +46,7 @@ class Service:
         vendor: Maker of the GPUs, `nvidia` or `amd`.
         quantization: Weight format that was asked for instead of the checkpoint's, or None.
         max_num_seqs, max_num_batched_tokens, gpu_memory_utilization: Settings that differ from the engine's own, or None.
+        card_bytes: Total of the card where another amount was planned with (a slice, or what others leave), or None.
         enforce_eager: No captured graphs.
         n_gpu_layers: Layers on the GPU (llama.cpp), or None for all.
         max_loras, max_lora_rank: Room for LoRA adapters.
@@ -60,6 +62,7 @@ class Service:
     max_num_seqs: int | None = None
     max_num_batched_tokens: int | None = None
     gpu_memory_utilization: float | None = None
+    card_bytes: int | None = None
     enforce_eager: bool = False
     n_gpu_layers: int | None = None
     max_loras: int = 0
@@ -98,9 +101,10 @@ def arguments(service: Service) -> list[str]:
     if not service.estimate.capacity.fits:
         message = "serve command: the deployment does not fit"
         raise UsageError(message, hint="choose one that fits")
-    if service.model.startswith("-") or not service.model.isprintable():
-        message = f"serve command: {service.model[:80]!r} can't be given to an engine as a model"
-        raise UsageError(message, hint="write a path as ./NAME")
+    for name in (service.model, service.draft_model or ""):
+        if name.startswith("-") or not name.isprintable():
+            message = f"serve command: {name[:80]!r} can't be given to an engine as a model"
+            raise UsageError(message, hint="write a path as ./NAME")
     builders = {"vllm": _vllm, "sglang": _sglang, "tensorrt-llm": _tensorrt_llm, "llama.cpp": _llama_cpp}
     if service.engine not in builders:
         message = f"serve command: {service.engine} is no engine that serves"
@@ -116,6 +120,12 @@ def notes(service: Service) -> list[str]:
     ]
     if service.quantization is not None and service.quantization not in _ON_LOADING | _WIDE:
         found.append(f"the model must be a checkpoint in {service.quantization}; engines do not make one while loading")
+    if service.engine == "vllm" and service.card_bytes is not None:
+        planned, whole = service.estimate.memory, service.card_bytes
+        found.append(
+            f"the fraction is of {planned.gpu_bytes / GIB:.2f} GiB, a slice of its own; where others use the card too, "
+            f"it is {planned.usable_bytes / whole:.3f} of its {whole / GIB:.2f} GiB"
+        )
     if service.engine in {"sglang", "tensorrt-llm"} and _speculates(service):
         found.append("guessed tokens are counted in memory; add the engine's own options for them")
     if asked.gpu_count > _NODE_GPUS:
