@@ -13,6 +13,7 @@ from typing import Any, Final
 from kvplan.calibration.columns import cell_text
 
 _E2E: Final = ("e2el", "e2e_latency")
+_MOST: Final = 10**15
 
 
 def benchmark_cells(fields: Mapping[str, Any]) -> tuple[dict[str, str], tuple[str, ...]] | None:
@@ -36,7 +37,7 @@ def _serving(fields: Mapping[str, Any]) -> tuple[dict[str, str], tuple[str, ...]
     for column, total in (("input_tokens", "total_input_tokens"), ("output_tokens", "total_output_tokens")):
         tokens = _number(fields.get(total))
         if tokens and completed:
-            cells[column] = str(max(1, round(tokens / completed)))
+            cells[column] = _whole(tokens / completed)
     for column, names in (("ttft_ms", ("ttft",)), ("tpot_ms", ("tpot",)), ("e2e_ms", _E2E)):
         for name in names:
             for statistic in ("mean", "median"):
@@ -57,18 +58,18 @@ def _load(fields: Mapping[str, Any], cells: dict[str, str], notes: list[str], co
     in_flight = _number(fields.get("concurrency"))
     endless = cell_text(fields.get("request_rate")) in {"inf", "not finite", "Infinity", ""}
     if limit and endless:
-        cells["concurrency"] = str(max(1, round(limit)))
+        cells["concurrency"] = _whole(limit)
         if completed:
-            cells["benchmark_requests"] = str(max(1, round(completed)))
+            cells["benchmark_requests"] = _whole(completed)
         notes.append("closed loop at max_concurrency, all started at once")
     elif in_flight:
-        cells["concurrency"] = str(max(1, round(in_flight)))
+        cells["concurrency"] = _whole(in_flight)
         notes.append("concurrency is the mean number in flight that the benchmark saw")
     elif (rate := _number(fields.get("request_throughput"))) and (e2e := _number(cells.get("e2e_ms"))):
-        cells["concurrency"] = str(max(1, round(rate * e2e / 1000)))
+        cells["concurrency"] = _whole(rate * e2e / 1000)
         notes.append("concurrency is request throughput × mean end-to-end time (Little's law)")
     elif endless and completed:
-        cells["concurrency"] = cells["benchmark_requests"] = str(max(1, round(completed)))
+        cells["concurrency"] = cells["benchmark_requests"] = _whole(completed)
         notes.append("all requests started at once: TTFT is waiting, not prefill")
 
 
@@ -93,20 +94,25 @@ def _genai_perf(fields: Mapping[str, Any]) -> tuple[dict[str, str], tuple[str, .
     for column, metric in (("input_tokens", "input_sequence_length"), ("output_tokens", "output_sequence_length")):
         value = _statistic(fields, metric, "avg")
         if value:
-            cells[column] = str(max(1, round(value)))
+            cells[column] = _whole(value)
     concurrency = _number(settings.get("concurrency"))
     inner = settings.get("perf_analyzer")
     stimulus = inner.get("stimulus") if isinstance(inner, Mapping) else None
     if not concurrency and isinstance(stimulus, Mapping):
         concurrency = _number(stimulus.get("concurrency"))
     if concurrency:
-        cells["concurrency"] = str(max(1, round(concurrency)))
+        cells["concurrency"] = _whole(concurrency)
     return cells, ()
 
 
 def _statistic(fields: Mapping[str, Any], metric: str, name: str) -> float | None:
     block = fields.get(metric)
     return _number(block.get(name)) if isinstance(block, Mapping) else None
+
+
+def _whole(value: float) -> str:
+    """A count as a cell; one beyond any sense is left for the column's own rule to refuse."""
+    return str(max(1, round(min(value, _MOST))))
 
 
 def _number(value: object) -> float | None:

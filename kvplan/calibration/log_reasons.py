@@ -17,6 +17,7 @@ CLOSE: Final = 0.02
 _V1: Final = (0, 8)
 _HYBRID_CACHE: Final = (0, 10)
 _GRAPH_INSIDE: Final = (0, 21)
+_MOST_DIGITS: Final = 15
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -246,7 +247,8 @@ def says(log: StartupLog, figure: LogFigure) -> str:
             )
         case "max_concurrency":
             longest = log.facts.get("max_model_len", "")
-            length = f"{int(longest):,} tokens" if longest.isascii() and longest.isdigit() else "max_model_len"
+            known = longest.isascii() and longest.isdigit() and len(longest) <= _MOST_DIGITS
+            length = f"{int(longest):,} tokens" if known else "max_model_len"
             return f"requests of {length} each that run at once; no limit on shorter ones, more of which fit"
         case _:
             return ""

@@ -87,15 +87,16 @@ def prices(given: Mapping[str, Any] | Iterable[str]) -> dict[str, float]:
     if isinstance(given, Mapping):
         pairs = [(str(name), value) for name, value in given.items()]
     else:
-        pairs = [(name, value) for name, _, value in (text.partition("=") for text in given)]
+        texts = given if isinstance(given, list | tuple) else [given]
+        pairs = [(name, value) for name, _, value in (str(text).partition("=") for text in texts)]
     found: dict[str, float] = {}
     for name, value in pairs:
         try:
             price = float(value)
-        except (TypeError, ValueError):
+        except (OverflowError, TypeError, ValueError):
             price = 0.0
         if not 0 < price < float("inf") or not name.strip():
-            message = f"price: {name}={value} is not a price of a GPU-hour above 0"
+            message = f"price: {name[:80]}={str(value)[:40]} is not a price of a GPU-hour above 0"
             raise UsageError(message, hint="--price h100-sxm=2.5")
         found[name.strip()] = price
     return found

@@ -5,11 +5,13 @@ from __future__ import annotations
 import csv
 import json
 import math
-from collections.abc import Iterator, Mapping
+from array import array
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TextIO
 
 from kvplan.errors import SpecError
 
@@ -22,7 +24,9 @@ _COLUMNS: Final = (
 )
 _FRACTION_DIGITS: Final = 6
 _BLOCK_TOKENS: Final = 512
-_MOST_ROWS: Final = 50_000_000
+_MOST_ROWS: Final = 5_000_000
+_MOST_LINE: Final = 2**20
+_MOST: Final = 1e15
 _WINDOW_S: Final = 10.0
 _FEW: Final = 2
 
@@ -57,15 +61,16 @@ def read_trace(path: Path) -> Trace:
     Raises:
         SpecError: It can't be read, has no known columns, or no request with tokens.
     """
-    times: list[float] = []
-    inputs: list[float] = []
-    outputs: list[float] = []
+    times, inputs, outputs = array("d"), array("d"), array("d")
     seen: set[int] = set()
     reused = 0.0
     blocks = False
     dropped = 0
     try:
         for number, row in enumerate(_rows(path), start=1):
+            if number > _MOST_ROWS:
+                message = f"{path}: more than {_MOST_ROWS:,} requests"
+                raise SpecError(message, hint="take a part of it")
             time, given, made = _request(path, number, row)
             if given < 1 or made < 1:
                 dropped += 1
@@ -77,7 +82,7 @@ def read_trace(path: Path) -> Trace:
             if isinstance(row.get("hash_ids"), list):
                 blocks = True
                 reused += _reused(row["hash_ids"], seen, given)
-    except (OSError, UnicodeDecodeError, csv.Error) as error:
+    except (OSError, ValueError, csv.Error) as error:
         message = f"{path}: can't be read: {error}"
         raise SpecError(message) from error
     if not inputs:
@@ -101,9 +106,9 @@ def _rows(path: Path) -> Iterator[Mapping[str, Any]]:
         first = file.read(1)
         file.seek(0)
         if first != "{":
-            yield from csv.DictReader(file)
+            yield from csv.DictReader(_bounded(file, path))
             return
-        for number, line in enumerate(file, start=1):
+        for number, line in enumerate(_bounded(file, path), start=1):
             if not line.strip():
                 continue
             try:
@@ -111,18 +116,27 @@ def _rows(path: Path) -> Iterator[Mapping[str, Any]]:
             except (ValueError, RecursionError) as error:
                 message = f"{path}:{number}: not JSON: {error}"
                 raise SpecError(message) from error
-            if not isinstance(row, dict) or number > _MOST_ROWS:
-                message = f"{path}:{number}: each line must be an object, at most {_MOST_ROWS:,} of them"
+            if not isinstance(row, dict):
+                message = f"{path}:{number}: each line must be an object"
                 raise SpecError(message)
             yield row
+
+
+def _bounded(file: TextIO, path: Path) -> Iterator[str]:
+    """The lines of a file, none of which may be longer than a request is."""
+    while line := file.readline(_MOST_LINE + 1):
+        if len(line) > _MOST_LINE:
+            message = f"{path}: a line of more than {_MOST_LINE:,} characters"
+            raise SpecError(message)
+        yield line
 
 
 def _request(path: Path, number: int, row: Mapping[str, Any]) -> tuple[float | None, float, float]:
     for time, given, made, unit in _COLUMNS:
         if given in row and made in row:
             try:
-                return _time(row.get(time), unit), float(row[given]), float(row[made])
-            except (TypeError, ValueError) as error:
+                return _time(row.get(time), unit), _count(row[given]), _count(row[made])
+            except (TypeError, ValueError, OverflowError) as error:
                 message = f"{path}: request {number}: {error}"
                 raise SpecError(message) from error
     message = f"{path}: no known columns"
@@ -130,14 +144,27 @@ def _request(path: Path, number: int, row: Mapping[str, Any]) -> tuple[float | N
     raise SpecError(message, hint=f"one of: {known}")
 
 
+def _count(value: Any) -> float:  # noqa: ANN401 - a cell
+    number = float(value)
+    if isinstance(value, bool) or not 0 <= number <= _MOST:
+        message = f"{str(value)[:40]!r} is not a number of tokens"
+        raise ValueError(message)
+    return number
+
+
 def _time(value: Any, unit: float) -> float | None:  # noqa: ANN401 - a cell
     if value is None or value == "":
         return None
     text = str(value).strip()
     try:
-        return float(text) * unit
+        seconds = float(text) * unit
     except ValueError:
         pass
+    else:
+        if not abs(seconds) <= _MOST:
+            message = f"{text[:40]!r} is not a time"
+            raise ValueError(message)
+        return seconds
     whole, dot, rest = text.partition(".")
     if dot:  # Azure's 2023 files have seven digits, datetime reads six
         digits = len(rest) - len(rest.lstrip("0123456789"))
@@ -150,30 +177,31 @@ def _reused(ids: list[Any], seen: set[int], tokens: float) -> float:
     hits = 0
     leading = True
     for one in ids:
+        if not isinstance(one, int):
+            leading = False
+            continue
         leading = leading and one in seen
         hits += leading
-        if isinstance(one, int):
-            seen.add(one)
+        seen.add(one)
     return min(float(hits * _BLOCK_TOKENS), tokens)
 
 
-def _arrivals(times: list[float]) -> tuple[float | None, float | None, float]:
+def _arrivals(times: Sequence[float]) -> tuple[float | None, float | None, float]:
     if len(times) < _FEW or max(times) <= min(times):
         return None, None, 1.0
     start, end = min(times), max(times)
     rate = (len(times) - 1) / (end - start)
     windows = _counts(times, start, end, _WINDOW_S)
-    mean = len(times) / len(windows)
-    variance = math.fsum((one - mean) ** 2 for one in windows) / len(windows)
+    count = max(1, math.ceil((end - start) / _WINDOW_S))
+    mean = len(times) / count
+    empty = count - len(windows)
+    variance = (math.fsum((one - mean) ** 2 for one in windows.values()) + empty * mean**2) / count
     minutes = _counts(times, start, end, 60.0)
-    peak = max(max(minutes) / 60.0, rate)
+    peak = max(max(minutes.values()) / 60.0, rate)
     return rate, peak, max(variance / mean, 1.0)
 
 
-def _counts(times: list[float], start: float, end: float, window: float) -> list[int]:
-    """Arrivals in consecutive windows; the last is whole."""
-    count = max(1, math.ceil((end - start) / window))
-    found = [0] * count
-    for one in times:
-        found[min(int((one - start) / window), count - 1)] += 1
-    return found
+def _counts(times: Sequence[float], start: float, end: float, window: float) -> Counter[int]:
+    """Arrivals in consecutive windows, those with none left out; the last is whole."""
+    last = max(1, math.ceil((end - start) / window)) - 1
+    return Counter(min(int((one - start) / window), last) for one in times)
