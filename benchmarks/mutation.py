@@ -5,7 +5,7 @@
     python benchmarks/mutation.py cache paging -n 200  # two modules, more of them
 
 Mutants are cosmic-ray's (operators, comparisons, numbers, conditions, loops, decorators), drawn with a fixed seed, two at
-most from one place, without those that only touch annotations. They live in a copy of the repository. A mutant meets the
+most from one place, without those that only touch annotations or the `*` of a signature. They live in a copy of the repository. A mutant meets the
 doctests and the tests of its own module alone (`tests/core/test_<module>.py`, and `test_records.py` for what all records
 promise), not what the rest of the suite would notice besides. Each runs in a fork of one process that has the third-party
 libraries loaded. What a mutant makes hang counts as noticed.
@@ -79,7 +79,7 @@ def sample(path: Path, *, count: int, seed: int) -> list[Mutant]:
 
 
 def _meaning(source: str) -> str:
-    """The syntax tree without annotations, or the source itself where a mutant is no Python."""
+    """The syntax tree without annotations and the `*` of signatures, or the source itself where a mutant is no Python."""
     try:
         tree = ast.parse(source)
     except SyntaxError:
@@ -88,6 +88,12 @@ def _meaning(source: str) -> str:
         for name in ("annotation", "returns"):
             if getattr(node, name, None) is not None:
                 setattr(node, name, ast.Constant(None))
+        if isinstance(node, ast.arguments):
+            node.args, node.posonlyargs, node.kwonlyargs = [*node.posonlyargs, *node.args, *node.kwonlyargs], [], []
+            node.defaults, node.kw_defaults = (
+                [*node.defaults, *(one for one in node.kw_defaults if one is not None)],
+                [],
+            )
     return ast.dump(tree)
 
 

@@ -109,7 +109,7 @@ def _smaller_batches(goal: Question, found: Account) -> Iterator[str]:
         ("max_num_batched_tokens", found.limits.max_num_batched_tokens, _FEWER_TOKENS),
     ):
         for value in choices:
-            if value >= current or (knob == "max_num_seqs" and value < goal.per_replica):
+            if value >= current:
                 continue
             fewer = _with_limit(goal, knob, value)
             if holds(account(fewer), fewer):

@@ -1,3 +1,5 @@
+from dataclasses import fields
+
 import pytest
 
 from tests.core.builders import gpu
@@ -24,10 +26,13 @@ def test_a_format_without_units_runs_at_the_next_wider(peaks, compute, unit):
 
 def test_a_card_with_none_of_them_runs_at_its_highest_peak():
     assert gpu(peak_flops_per_s={"fp8": 1e14, "int8": 3e14}).peak("bf16") == ("int8", 3e14)
+    assert gpu(peak_flops_per_s={"fp8": 3e14, "int8": 1e14}).peak("bf16") == ("fp8", 3e14)
 
 
 def test_what_a_card_is_unless_its_sheet_says_otherwise():
     card = gpu()
     assert (card.gpus_per_node, card.devices_per_package, card.unified_memory) == (8, 1, False)
+    [domain] = [field.default for field in fields(card) if field.name == "link_domain"]
+    assert domain == 1
     plain = {name: getattr(card, name) for name in ("l2_bytes", "host_bytes_per_s", "network_bytes_per_s", "tdp_w")}
     assert set(plain.values()) == {None}

@@ -7,7 +7,7 @@ import pytest
 from kvplan.core.layout import Layout
 from kvplan.core.ledger import account
 from kvplan.core.memory_notes import assumptions, warnings
-from kvplan.core.memory_rules import Budget, Paging, StateMode
+from kvplan.core.memory_rules import Budget, Paging, StateMode, Tier
 from kvplan.core.model import CompressedAttention
 from tests.core.builders import attention, experts, gpu, latent, layer, model, question, recurrent
 
@@ -153,3 +153,27 @@ def test_windows_that_save_nothing():
     assert told(TOTAL, spec=two, context=100)[1] == (words.format(100),)
     encoder = model(layer(attention(causal=False)))
     assert told(TOTAL, spec=encoder)[1] == ()
+    assert told(TOTAL, spec=model(layer(attention(window=64))), max_num_seqs=10**6)[1] == ()
+
+
+def test_nothing_is_told_of_a_pool_without_room():
+    rules = {**TOTAL, "utilization": 1.0}
+    bare = account(question(rules, spec=HYBRID)).weights.bytes
+    assert told(rules, spec=HYBRID, max_num_seqs=10**4, total=bare)[1] == ()
+    assert told(rules, spec=model(layer(SMALL_LATENT)), layout=Layout(tp=8), total=1000)[1] == ()
+
+
+def test_media_that_a_model_takes_whole():
+    video = {"spec": model(whole_item_tokens=2000), "max_num_batched_tokens": None}
+    rules = {**TOTAL, "whole_items": True, "tiers": (Tier(min_gib=0, max_num_seqs=9, max_num_batched_tokens=512),)}
+    words = "max_num_batched_tokens 2000: the longest media item, which small takes whole"
+    assert told(rules, **video)[0][0] == words
+    assert told({**rules, "whole_items": False}, **video)[0][0].startswith("max_num_batched_tokens 512: the default")
+    longer = {**rules, "tiers": (Tier(min_gib=0, max_num_seqs=9, max_num_batched_tokens=4096),)}
+    assert told(longer, **video)[0][0].startswith("max_num_batched_tokens 4096: the default")
+    sequences = {"spec": model(whole_item_tokens=9), "max_num_seqs": None}
+    assert told(rules, **sequences)[0][0] == "max_num_seqs 9: the default of engine@1 on this card"
+    short = told(rules, spec=video["spec"], max_num_batched_tokens=1999)[1]
+    assert len(short) == 1
+    assert told(rules, spec=video["spec"], max_num_batched_tokens=2000)[1] == ()
+    assert told({**rules, "whole_items": False}, spec=video["spec"], max_num_batched_tokens=1999)[1] == ()

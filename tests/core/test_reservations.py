@@ -70,6 +70,17 @@ def test_a_batch_follows_short_contexts_without_chunked_prefill():
     assert asked.max_num_batched_tokens == 2048
 
 
+def test_a_batch_grows_to_media_that_a_model_takes_whole():
+    def batched(tokens, *, whole=True, **given_):
+        rules, spec = replace(TIERS, whole_items=whole), model(whole_item_tokens=tokens)
+        found = limits_for(rules, gpu(), Settings(**given_), total_bytes=GIB, context=10**6, model=spec)
+        return found.max_num_batched_tokens
+
+    assert (batched(2047), batched(2496)) == (2048, 2496)
+    assert batched(2496, max_num_batched_tokens=5) == 5
+    assert batched(2496, whole=False) == 2048
+
+
 def test_the_rotary_table_and_a_copy_of_towers_come_on_top_of_the_weights():
     rules = MemoryRules(rope_table_elements=128, tower_copy_bytes=4000)
     assert weights_extra(MemoryRules(), model()) == NOTHING

@@ -135,3 +135,10 @@ def test_needs_on_paper():
     assert (none.fits, none.gpu_memory_utilization, none.tp_needed, none.gpu_count_needed) == (False, None, None, None)
     stages = needs(small(GROUPS, total=700_000, layout=Layout(pp=2, dp=3)), dtype="bf16")
     assert (stages.tp_needed, stages.gpu_count_needed) == (1, 6)
+
+
+@pytest.mark.parametrize("tp", [1, 2, 4, 8, 16, 32])
+def test_sizes_that_are_tried(tp):
+    wide = small(spec=model(layer(attention(heads=32, kv_heads=32))), layout=Layout(tp=tp), total=10**6)
+    total = account(wide).weights.bytes + 100 * 2 * 32 // tp * 16 * 2
+    assert gpus_for(replace(wide, settings=replace(wide.settings, gpu_memory_bytes=total))) == tp

@@ -144,3 +144,19 @@ def test_every_change_holds_what_it_says(total, concurrency):
     for text in told(VLLM, total=total, concurrency=concurrency, max_num_seqs=5):
         held = float(text.split("holds ")[1].split()[0])
         assert held >= 1
+
+
+@pytest.mark.parametrize("sequences", [512, 256, 128, 64, 32, 16, 8, 4, 2, 1])
+def test_the_most_sequences_whose_activations_leave_room(sequences):
+    # 12 B per logit, 1000 logits each; the rest is one sequence of 100 tokens
+    total = WEIGHTS + 12_000 * sequences + 100 * TOKEN
+    found = told({"sampler_bytes_per_logit": 10}, total=total, max_num_seqs=1000, max_num_batched_tokens=4096)
+    assert found[0] == f"max_num_seqs={sequences} (now 1000): holds 1 sequence of 100 tokens"
+
+
+@pytest.mark.parametrize("tokens", [8192, 4096, 2048, 1024, 512])
+def test_the_largest_batch_whose_activations_leave_room(tokens):
+    rules = {"sampler_bytes_per_logit": 1, "residual_rows": 10}
+    total = WEIGHTS + 3 * 1000 + 10 * 64 * 2 * tokens + 100 * TOKEN
+    found = told(rules, total=total, max_num_batched_tokens=10**4)
+    assert found[0] == f"max_num_batched_tokens={tokens} (now 10000): holds 1 sequence of 100 tokens"
