@@ -159,6 +159,7 @@ def estimate(
     max_lora_rank: int = 16,
     speculative_tokens: int = 0,
     draft_model: ModelLike | None = None,
+    dcp: int = 1,
     shared_prefix_tokens: int = 0,
     prefix_hit_rate: float = 1.0,
     source_tokens: int | None = None,
@@ -196,6 +197,7 @@ def estimate(
         max_lora_rank: The largest rank of such an adapter.
         speculative_tokens: Tokens that multi-token-prediction layers or a draft model guess.
         draft_model: A smaller model that guesses tokens, on the same GPUs.
+        dcp: Tensor-parallel ranks that divide the cache by tokens instead of copying it (decode context parallelism).
         shared_prefix_tokens: Leading prompt tokens that requests share [token].
         prefix_hit_rate: Share of requests that find them cached, 0 to 1.
         source_tokens: Encoder tokens of an encoder–decoder model.
@@ -239,6 +241,7 @@ def estimate(
             max_lora_rank=max_lora_rank,
             speculative_tokens=speculative_tokens,
             draft_model=None if draft_model is None else load_model(draft_model),
+            dcp=dcp,
         ),
         assume_plain=assume_plain,
         overrides=overrides,

@@ -40,6 +40,7 @@ _KNOBS: Final = (
     "max_loras",
     "max_lora_rank",
     "speculative_tokens",
+    "dcp",
 )
 
 
@@ -328,6 +329,7 @@ def service_of(answer: Estimate, fields: Mapping[str, Any], *, chosen: Option | 
         "max_loras": fields.get("max_loras") or 0,
         "max_lora_rank": fields.get("max_lora_rank") or 16,
         "speculative_tokens": fields.get("speculative_tokens") or 0,
+        "dcp": fields.get("dcp") or 1,
         "draft_model": None if fields.get("draft_model") is None else repository_of(fields["draft_model"]),
         "replicas": chosen.replicas + chosen.spare_replicas if chosen is not None else 1,
     }

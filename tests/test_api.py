@@ -140,3 +140,17 @@ def test_a_slice_says_what_the_fraction_is_of():
     shown = CliRunner().invoke(app, asked).stdout
     assert "--gpu-memory-utilization 0.92" in shown
     assert "it is 0.459 of its 79.25 GiB" in shown
+
+
+def test_context_parallelism_divides_what_tensor_parallelism_copies():
+    """GLM-5.2 with fp8 rows and its MTP layer on four ranks: a log has 1.686 GiB for 132,096 tokens at dcp 4."""
+    copied, divided = (kvplan.estimate("deepseek-v3", "h200", tp=8, dcp=n) for n in (1, 8))
+    assert copied.memory.kv_bytes_per_token == 8 * divided.memory.kv_bytes_per_token
+    assert divided.capacity.max_concurrency == pytest.approx(8 * copied.capacity.max_concurrency, rel=0.001)
+    glm = kvplan.load_model("nvidia/GLM-5.2-NVFP4")
+    found = kvplan.estimate(
+        glm, "h200", tp=4, dcp=4, kv_dtype="fp8", speculative_tokens=1 if glm.mtp_layers else 0, context=131_072
+    )
+    assert found.memory.kv_bytes_per_token == pytest.approx(1.686 * 2**30 / 132_096, rel=0.02)
+    with pytest.raises(kvplan.UsageError, match="dcp: 2 does not divide the 1 copies"):
+        kvplan.estimate("llama-3.1-8b", "h100-sxm", tp=2, dcp=2)

@@ -146,6 +146,17 @@ Ep = Annotated[
         rich_help_panel=LAYOUT,
     ),
 ]
+Dcp = Annotated[
+    int,
+    typer.Option(
+        "--dcp",
+        "--decode-context-parallel-size",
+        min=1,
+        metavar="N",
+        help="Tensor-parallel ranks that divide the cache by tokens instead of copying it [GPUs].",
+        rich_help_panel=LAYOUT,
+    ),
+]
 GpuCount = Annotated[
     int | None,
     typer.Option(

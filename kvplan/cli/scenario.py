@@ -27,6 +27,7 @@ _FIELDS: Final[dict[str, tuple[Any, Any]]] = {
     "pp": (options.Pp, 1),
     "dp": (options.Dp, 1),
     "ep": (options.Ep, None),
+    "dcp": (options.Dcp, 1),
     "gpu_count": (options.GpuCount, None),
     "input_tokens": (options.InputTokens, 1024),
     "output_tokens": (options.OutputTokens, 256),

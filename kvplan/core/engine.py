@@ -32,6 +32,8 @@ class Settings:
         block_size: Tokens of one cache block.
         state_mode: State blocks that a sequence of a hybrid keeps (prefix caching of hybrids).
         speculative_tokens: Tokens that MTP layers or a draft model guess; above 0 the MTP layers' weights and cache count.
+        dcp: Tensor-parallel ranks that divide each sequence's cache by tokens (decode context parallelism), where they
+            would each keep a copy.
         draft_model: A smaller model that guesses tokens, on the same ranks; its weights and cache count.
     """
 
@@ -47,6 +49,7 @@ class Settings:
     state_mode: StateMode | None = None
     speculative_tokens: int = 0
     draft_model: Model | None = None
+    dcp: int = 1
 
     def __post_init__(self) -> None:
         fraction = self.gpu_memory_utilization
@@ -55,7 +58,14 @@ class Settings:
             raise UsageError(
                 msg, hint=f"{fraction:g} % is {fraction / 100:g}" if fraction >= _SURELY_PER_CENT else None
             )
-        for name in ("max_num_seqs", "max_num_batched_tokens", "gpu_memory_bytes", "block_size", "max_lora_rank"):
+        for name in (
+            "max_num_seqs",
+            "max_num_batched_tokens",
+            "gpu_memory_bytes",
+            "block_size",
+            "max_lora_rank",
+            "dcp",
+        ):
             value = getattr(self, name)
             if value is not None and value < 1:
                 msg = f"{name}: must be at least 1, not {value}"
@@ -92,6 +102,7 @@ class Engine:
         scheduling: How iterations are filled.
         efficiencies: Fitted parameters per device family.
         fallback: Parameters for a family without measurements, with a wider range.
+        vendors: Makers whose devices it runs on; empty is all of them.
         notes: Provenance and limits.
     """
 
@@ -101,12 +112,17 @@ class Engine:
     fallback: Efficiency
     version: str | None = None
     scheduling: Scheduling = field(default_factory=Scheduling)
+    vendors: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
 
     @property
     def name(self) -> str:
         """Canonical id with the version, `vllm@0.19`."""
         return f"{self.id}@{self.version}" if self.version else self.id
+
+    def runs_on(self, gpu: Gpu) -> bool:
+        """False where its documentation names no backend for devices of this maker."""
+        return not self.vendors or gpu.vendor in self.vendors
 
     def efficiency_for(self, gpu: Gpu) -> tuple[Efficiency, bool]:
         """The parameters for a GPU, and whether its family was measured."""

@@ -11,6 +11,7 @@ from typing import Protocol
 
 from kvplan.core import cache, parameters
 from kvplan.core.blocks import Pool
+from kvplan.core.cache import elements_per_token, kv_shards
 from kvplan.core.dataclass import dataclass
 from kvplan.core.efficiency import IDEAL
 from kvplan.core.engine import Engine, Settings
@@ -89,6 +90,7 @@ def deploy(
     """
     layout.check(model)
     _check_speculation(model, layout, settings)
+    _check_context_parallelism(model, layout, settings)
     assumptions = [*model.assumptions]
     if engine.memory.state_dtype is not None:
         told, model = model, with_state_dtype(model, engine.memory.state_dtype)
@@ -96,6 +98,10 @@ def deploy(
             assumptions.append(f"recurrent state in {engine.memory.state_dtype}: the default of {engine.name}")
     if settings.speculative_tokens or settings.draft_model is not None:
         assumptions.append("speculative decoding is counted in memory only: times are those without it")
+    if settings.dcp > 1:
+        assumptions.append(
+            f"context parallelism over {settings.dcp} ranks divides the cache; times are those without it"
+        )
     resolved = resolve_kv_dtype(model, engine, kv_dtype)
     if kv_dtype is None:
         assumptions.append(f"kv_dtype {resolved}: {_kv_dtype_reason(model, engine)}")
@@ -124,6 +130,16 @@ def _check_speculation(model: Model, layout: Layout, settings: Settings) -> None
     elif settings.speculative_tokens and not model.mtp_layers:
         msg = f"speculative_tokens: {model.id} declares no multi-token-prediction layers to draft with"
         raise UsageError(msg, hint="give draft_model, a smaller model of the same vocabulary")
+
+
+def _check_context_parallelism(model: Model, layout: Layout, settings: Settings) -> None:
+    copies = min(
+        (layout.tp // kv_shards(m, layout.tp) for g in model.groups for m in g.layer.mixers if elements_per_token(m)),
+        default=1,
+    )
+    if settings.dcp > 1 and (settings.dcp > copies or copies % settings.dcp):
+        msg = f"dcp: {settings.dcp} does not divide the {copies} copies of the cache that tp={layout.tp} keeps"
+        raise UsageError(msg, hint="raise tp, or leave dcp out: KV heads are divided before tokens")
 
 
 def _kv_dtype_reason(model: Model, engine: Engine) -> str:

@@ -172,7 +172,10 @@ def account(question: Question, *, layers: tuple[CachedLayer, ...] | None = None
 
 
 def layers_of(question: Question) -> tuple[CachedLayer, ...]:
-    """Caching layers of a rank, those of a draft model among them."""
+    """Caching layers of a rank, those of a draft model among them.
+
+    With decode context parallelism a rank holds every `dcp`-th token of the layers without a window.
+    """
     own = cached_layers(
         question.model,
         question.layout,
@@ -183,7 +186,14 @@ def layers_of(question: Question) -> tuple[CachedLayer, ...]:
         skip_layers=0 if question.gpu.unified_memory else _layers_on_cpu(question.model, question.settings),
     )
     draft = question.settings.draft_model
-    return own if draft is None else (*own, *cached_layers(draft, question.layout, kv_dtype=question.kv_dtype))
+    if draft is not None:
+        own = (*own, *cached_layers(draft, question.layout, kv_dtype=question.kv_dtype))
+    ranks = question.settings.dcp
+    if ranks == 1:
+        return own
+    return tuple(
+        replace(one, token_bytes=one.token_bytes / ranks) if one.grows and one.window is None else one for one in own
+    )
 
 
 def pool_request(question: Question, limits: Limits, layers: tuple[CachedLayer, ...], *, room: int) -> PoolRequest:

@@ -82,6 +82,8 @@ def _replication(question: Question, found: Account) -> Iterator[str]:
     mixers = [m for group in question.model.groups for m in group.layer.mixers]
     latent = sum(1 for m in mixers if isinstance(m, LatentAttention))
     heads = min((m.num_key_value_heads for m in mixers if isinstance(m, Attention) and m.cached), default=None)
+    if question.settings.dcp > 1:
+        return
     if heads is not None and layout.tp > heads:
         yield f"{layout.tp} ranks share {heads} KV heads: each head is kept {layout.tp // heads} times"
     if not latent or layout.tp == 1 or found.room_bytes <= 0:

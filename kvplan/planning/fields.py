@@ -43,6 +43,7 @@ class ScenarioFields(TypedDict, total=False):
     max_lora_rank: int
     speculative_tokens: int
     draft_model: str | Path | Mapping[str, Any] | Model | None
+    dcp: int
     shared_prefix_tokens: int
     prefix_hit_rate: float
     source_tokens: int | None
@@ -78,6 +79,7 @@ class GridFields(TypedDict, total=False):
     max_lora_rank: Counts
     speculative_tokens: Counts
     draft_model: str | Path | Mapping[str, Any] | Model | None
+    dcp: Counts
     shared_prefix_tokens: Counts
     prefix_hit_rate: Numbers
     source_tokens: Counts

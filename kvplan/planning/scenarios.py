@@ -37,6 +37,7 @@ FIELDS: Final[dict[str, type]] = {
     "max_lora_rank": int,
     "speculative_tokens": int,
     "draft_model": str,
+    "dcp": int,
     "shared_prefix_tokens": int,
     "prefix_hit_rate": float,
     "source_tokens": int,

@@ -52,6 +52,7 @@ class Service:
         max_loras, max_lora_rank: Room for LoRA adapters.
         speculative_tokens, draft_model: Tokens that are guessed, and the repository of the model that does, or None for
             the model's own multi-token-prediction layers.
+        dcp: Ranks that divide the cache by tokens.
         replicas: Equal replicas.
     """
 
@@ -69,6 +70,7 @@ class Service:
     max_lora_rank: int = 16
     speculative_tokens: int = 0
     draft_model: str | None = None
+    dcp: int = 1
     replicas: int = 1
 
     @property
@@ -143,6 +145,7 @@ def _vllm(service: Service) -> list[str]:
     return [
         *("vllm", "serve", service.model),
         *_option("--tensor-parallel-size", asked.tp, unless=1),
+        *_option("--decode-context-parallel-size", service.dcp, unless=1),
         *_option("--pipeline-parallel-size", asked.pp, unless=1),
         *_option("--data-parallel-size", asked.dp, unless=1),
         *(["--enable-expert-parallel"] if asked.ep not in {None, 1} else []),

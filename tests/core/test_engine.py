@@ -14,7 +14,7 @@ def test_settings_are_the_engines_own_unless_given():
     plain = Settings()
     numbers = {name for name in Settings.__slots__ if getattr(plain, name) is not None}
     assert {name: getattr(plain, name) for name in numbers} == {
-        "enforce_eager": False, "max_loras": 0, "max_lora_rank": 16, "speculative_tokens": 0,
+        "enforce_eager": False, "max_loras": 0, "max_lora_rank": 16, "speculative_tokens": 0, "dcp": 1,
     }  # fmt: skip
 
 
