@@ -20,7 +20,8 @@ from kvplan.specs import registry, safetensors
 from kvplan.specs.files import parse_json, read_bytes
 from kvplan.specs.safetensors_header import StoredTensor, check_header, read_file
 
-_REPOSITORY: Final = re.compile(r"^(?P<id>[\w.\-]+/[\w.\-]+)(@(?P<revision>[\w.\-/]+))?\Z", re.ASCII)
+_REPOSITORY: Final = re.compile(r"^(?P<id>\w(?:[\w.\-]*\w)?/\w(?:[\w.\-]*\w)?)(@(?P<revision>[\w.\-/]+))?\Z", re.ASCII)
+_LONGEST_ID: Final = 96
 _LARGEST_JSON: Final = 64_000_000
 _THREADS: Final = 16
 _SECONDS_TO_ANSWER: Final = 10
@@ -58,7 +59,7 @@ def parse_name(name: str) -> tuple[str, str | None]:
         UsageError: It is no repository id.
     """
     match = _REPOSITORY.match(name)
-    if match is None or ".." in name:
+    if match is None or ".." in name or "--" in match["id"] or len(match["id"]) > _LONGEST_ID:
         msg = f"model: {name!r} is not a repository id"
         raise UsageError(msg, hint="write owner/name or owner/name@revision")
     return match["id"], match["revision"]
