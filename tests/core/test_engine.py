@@ -12,10 +12,9 @@ ENGINE = Engine(id="engine", memory=MemoryRules(), efficiencies={"hopper": FITTE
 
 def test_settings_are_the_engines_own_unless_given():
     plain = Settings()
-    numbers = {name for name in Settings.__slots__ if getattr(plain, name) is not None}
-    assert {name: getattr(plain, name) for name in numbers} == {
-        "enforce_eager": False, "max_loras": 0, "max_lora_rank": 16, "speculative_tokens": 0, "dcp": 1,
-    }  # fmt: skip
+    assert (plain.enforce_eager, plain.max_loras, plain.max_lora_rank, plain.speculative_tokens) == (False, 0, 16, 0)
+    for name in ("gpu_memory_utilization", "max_num_seqs", "max_num_batched_tokens", "gpu_memory_bytes", "block_size"):
+        assert getattr(plain, name) is None
 
 
 @pytest.mark.parametrize("fraction", [0, -0.1, 1.01])
@@ -27,7 +26,23 @@ def test_a_fraction_is_a_share(fraction):
     assert Settings(gpu_memory_utilization=0.01).gpu_memory_utilization == 0.01
 
 
-@pytest.mark.parametrize("name", ["max_num_seqs", "max_num_batched_tokens", "gpu_memory_bytes", "block_size"])
+@pytest.mark.parametrize(("given", "hint"), [(90, "90 % is 0.9"), (10, "10 % is 0.1"), (9.9, None), (2, None)])
+def test_a_percentage_is_recognised(given, hint):
+    with pytest.raises(UsageError) as caught:
+        Settings(gpu_memory_utilization=given)
+    assert caught.value.hint == hint
+
+
+@pytest.mark.parametrize("name", ["max_loras", "speculative_tokens"])
+def test_counts_are_not_negative(name):
+    with pytest.raises(UsageError, match=f"{name}: must be at least 0, not -1"):
+        Settings(**{name: -1})
+    assert getattr(Settings(**{name: 3}), name) == 3
+
+
+@pytest.mark.parametrize(
+    "name", ["max_num_seqs", "max_num_batched_tokens", "gpu_memory_bytes", "block_size", "max_lora_rank"]
+)
 def test_limits_are_at_least_one(name):
     with pytest.raises(UsageError, match=f"{name}: must be at least 1, not 0"):
         Settings(**{name: 0})

@@ -379,6 +379,17 @@ def test_states_run_out_where_they_are_most_of_a_sequence():
     assert (short.capacity.fits, short.capacity.limited_by) == (False, "state_blocks")
 
 
+def test_states_that_are_just_half_of_a_sequence_do_not_run_out():
+    even = small_model(layer(), layer(recurrent(state_elements=1024, conv_elements=0, state_bits=8)))
+    found = {n: small({}, spec=even, context=n, max_num_seqs=10**6).capacity.limited_by for n in (7, 8)}
+    assert found == {7: "state_blocks", 8: "kv_pool"}
+
+
+def test_logged_weights_are_those_with_the_rotary_table():
+    memory = small({**GROUPS, "rope_table_elements": 128}, spec=small_model(max_context=9000)).memory
+    assert memory.weights_logged_bytes == memory.weights_bytes + 9000 * 16 * 2
+
+
 def test_what_is_missing():
     short = small({}, total=WEIGHTS + 1000, context=100)
     assert (short.capacity.fits, short.capacity.short_by_bytes) == (False, 100 * TOKEN - 1000)

@@ -9,7 +9,7 @@ from kvplan.core.ledger import account
 from kvplan.core.memory_rules import Budget, Paging
 from kvplan.core.reverse import holds
 from kvplan.core.suggestions import suggestions
-from tests.core.builders import latent, layer, model, question
+from tests.core.builders import attention, latent, layer, model, question
 
 WEIGHTS, TOKEN = 814_208, 4 * 128
 VLLM = {"budget": Budget.TOTAL, "utilization": 0.5, "paging": Paging.GROUPS, "compact_kv_dtype": "fp8"}
@@ -129,8 +129,11 @@ def test_more_replicas_hold_the_asked_sequences_together():
     assert two[-1] == "replicas=4 (now 2): each replica holds 3 sequences of 100 tokens"
     few = told(spec=spec, total=total, concurrency=10, max_num_seqs=2)
     assert few[-1] == "replicas=5 (now 1): each replica holds 2 sequences of 100 tokens"
-    none = told(spec=spec, total=weights - 1, concurrency=10, max_num_seqs=10)
-    assert not any("replicas" in text for text in none)
+    encoder = {"spec": model(layer(attention(causal=False))), "concurrency": 10, "max_num_seqs": 2}
+    weights = account(question(spec=encoder["spec"])).weights.bytes
+    assert told(total=weights + 1, **encoder)[-1].startswith("max_num_seqs=10 (now 2)")
+    for total in (weights, weights - 1):
+        assert not any("replicas" in text for text in told(total=total, fits=True, **encoder))
 
 
 def test_one_sequence_is_the_goal_where_none_fits():

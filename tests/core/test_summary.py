@@ -46,6 +46,8 @@ def test_one_row_for_each_group_of_equal_layers():
     assert (sparse["feed_forward"], sparse["kv_elements_per_token"]) == ("2 of 8 experts", 640)
     [odd] = layer_table(model(layer(replace(COMPRESSED, ratio=1024))))
     assert odd["kv_elements_per_token"] == 512.5
+    assert isinstance(plain["kv_elements_per_token"], int)
+    assert isinstance(sparse["kv_elements_per_token"], int)
 
 
 @pytest.mark.parametrize(
