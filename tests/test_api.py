@@ -154,3 +154,15 @@ def test_context_parallelism_divides_what_tensor_parallelism_copies():
     assert found.memory.kv_bytes_per_token == pytest.approx(1.686 * 2**30 / 132_096, rel=0.02)
     with pytest.raises(kvplan.UsageError, match="dcp: 2 does not divide the 1 copies"):
         kvplan.estimate("llama-3.1-8b", "h100-sxm", tp=2, dcp=2)
+
+
+def test_an_unknown_type_is_told_how_it_may_be_read(tmp_path):
+    config = {"model_type": "brandnew", "hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 2}
+    config |= {"num_attention_heads": 4, "num_key_value_heads": 2, "vocab_size": 100, "max_position_embeddings": 512}
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps(config), encoding="utf-8")
+    refused = CliRunner().invoke(app, ["models", "show", str(path)])
+    assert refused.exit_code == 4
+    assert "--assume-plain" in refused.stderr
+    shown = CliRunner().invoke(app, ["models", "show", str(path), "--assume-plain", "--json"])
+    assert "read as a plain decoder" in json.loads(shown.stdout)["warnings"][0]

@@ -51,7 +51,14 @@ def list_models(
 
 
 @app.command(cls=Command)
-def show(name: Name, json: options.Json = False, form: options.Format = None, output: options.Output = None) -> None:
+def show(
+    *,
+    name: Name,
+    assume_plain: options.AssumePlain = False,
+    json: options.Json = False,
+    form: options.Format = None,
+    output: options.Output = None,
+) -> None:
     """Show one model in full.
 
     \b
@@ -64,7 +71,7 @@ def show(name: Name, json: options.Json = False, form: options.Format = None, ou
     from kvplan.report.specs import ModelReport
 
     target = destination(json=json, form=form, output=output)
-    target.emit(ModelReport(model=api.load_model(name)))
+    target.emit(ModelReport(model=api.load_model(name, assume_plain=assume_plain)))
 
 
 @app.command("import", cls=Command)

@@ -290,7 +290,8 @@ def adapt(config: Config, *, assume_plain: bool = False, model_type: str | None 
         entry = ("plain", "plain")
     if entry is None:
         near = difflib.get_close_matches(model_type, FAMILIES, n=1, cutoff=0.5)
-        hint = f"nearest known type: {near[0]!r}" if near else None
+        nearest = f"nearest known type: {near[0]!r}; " if near else ""
+        hint = f"{nearest}--assume-plain reads it as a plain decoder if all its fields are those of one"
         msg = f"{config.source}: {config.field('model_type')}: {model_type!r} is not a family that kvplan knows"
         raise UnsupportedModelError(msg, hint=hint)
     return _load(*entry)(config)
