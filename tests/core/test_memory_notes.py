@@ -119,6 +119,10 @@ def test_data_parallel_attention_would_hold_more():
         f"the latent cache is copied on all 4 tensor-parallel ranks, which hold {now:.4g} sequences of 100 tokens; "
         f"data-parallel attention (dp=4) would hold {4 * then:.4g}"
     )
+    both = replace(asked, layout=Layout(tp=2, dp=2))
+    assert "data-parallel attention (dp=2) would hold" in warnings(both, account(both))[0]
+    four = account(replace(both, layout=Layout(dp=4, ep=4))).pool.sequences(100)
+    assert warnings(both, account(both))[0].endswith(f"would hold {2 * four:.4g}")
     uneven = replace(asked, model=model(layer(SMALL_LATENT, experts(count=6))))
     assert "data-parallel" not in warnings(uneven, account(uneven))[0]
     little = account(asked).weights.bytes + 20_000

@@ -1,4 +1,16 @@
-from kvplan.core.model import Layer, LayerGroup, Tensor, TensorClass, group_layers, linear, norm, vector
+from kvplan.core.model import (
+    Attention,
+    Indexer,
+    Layer,
+    LayerGroup,
+    Recurrent,
+    Tensor,
+    TensorClass,
+    group_layers,
+    linear,
+    norm,
+    vector,
+)
 from tests.core.builders import attention, dense, experts, layer, model
 
 
@@ -55,3 +67,21 @@ def test_all_tensors_of_a_layer_are_those_of_its_parts():
     assert list(alone.all_tensors()) == list(attention().tensors)
     side_by_side = Layer(mixers=(attention(), attention(kv_heads=8)), feed_forward=dense())
     assert len(list(side_by_side.all_tensors())) == 4 + 4 + 3
+
+
+def test_what_a_mixer_is_unless_told_otherwise():
+    plain = Attention(num_attention_heads=8, num_key_value_heads=2, head_dim=16, v_head_dim=16)
+    assert (plain.window, plain.chunk, plain.cached, plain.causal, plain.indexer, plain.tensors) == (
+        None, None, True, True, None, (),
+    )  # fmt: skip
+    assert Indexer(num_heads=1, head_dim=1, top_k=1).cached
+    state = Recurrent(kind="mamba", state_elements=1, conv_elements=1, num_heads=1)
+    assert (state.state_bits, state.tensors) == (32, ())
+
+
+def test_what_a_model_is_unless_told_otherwise():
+    plain = model()
+    assert (plain.towers, plain.encoder_groups, plain.mtp_layers, plain.mtp_tensors) == ((), (), (), ())
+    assert (plain.quantization, plain.kv_dtype, plain.exact_weight_bytes, plain.max_source_tokens) == (None,) * 4
+    assert (plain.buffer_elements, plain.whole_item_tokens, plain.parallel_attention) == (0, 0, False)
+    assert (plain.assumptions, plain.warnings) == ((), ())
