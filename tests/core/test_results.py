@@ -1,10 +1,11 @@
 import json
+from dataclasses import fields
 from enum import Enum
 
 import pytest
 
 from kvplan.core.dataclass import dataclass
-from kvplan.core.results import Dumpable, Range
+from kvplan.core.results import Capacity, Dumpable, LedgerLine, Memory, Range
 
 
 class Colour(Enum):
@@ -49,3 +50,16 @@ def test_json_is_one_document_of_the_same_data():
 def test_numbers_that_are_not_finite_are_refused(value):
     with pytest.raises(ValueError, match="JSON"):
         Range(floor=0, low=0, mid=value, high=0).model_dump_json()
+
+
+def test_nothing_is_missing_unless_told():
+    plain = Capacity(fits=True, max_concurrency=1, max_context=1, max_context_at_concurrency=1, limited_by="kv_pool")
+    assert (plain.short_by_bytes, plain.suggestions) == (0, ())
+    assert LedgerLine(name="weights", bytes=1, formula="").log_line is None
+
+
+def test_the_peak_of_a_log_is_activations_with_graphs_inside():
+    counts = {field.name: 0 for field in fields(Memory) if field.name != "ledger"}
+    memory = Memory(**{**counts, "activation_bytes": 7, "graph_bytes": 3}, ledger=())
+    assert memory.peak_logged_bytes == 10
+    assert "peak_logged_bytes" not in memory.model_dump()
