@@ -394,7 +394,7 @@ def main() -> int:
     }
     for title, by in groups.items():
         report(title, cases, left_out(cases, by, logs))
-        if options.refit:
+        if options.held_out:
             report(f"{title}, fitted again", cases, held_out(cases, by, logs, 5 if "configurations" in title else None))
     table(cases, left_out(cases, groups["configurations left out"], logs))
     if options.write:
