@@ -59,7 +59,7 @@ def test_formats_that_are_only_stored_need_no_units():
 
 def test_links():
     pcie = "tp=4 crosses PCIe on Card: all-reduces are slow there"
-    assert told(layout=Layout(tp=8)) == ()
+    assert told(layout=Layout(tp=8)) == told(layout=Layout(tp=4)) == ()
     assert told(layout=Layout(tp=4), card=gpu(link_domain=2)) == (pcie,)
     assert told(layout=Layout(tp=4), card=gpu(link_bytes_per_s=None)) == (pcie,)
     assert told(layout=Layout(tp=1, pp=4), card=gpu(link_bytes_per_s=None)) == ()
