@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from kvplan.core.engine import Engine, Settings
+from kvplan.core.engine import Engine, Settings, memory_bytes
 from kvplan.core.estimate import Deployment, deploy
 from kvplan.core.estimate import estimate as _estimate
 from kvplan.core.hardware import Gpu
@@ -18,7 +18,6 @@ from kvplan.core.layout import Layout
 from kvplan.core.model import Model
 from kvplan.core.precision import apply_dtype
 from kvplan.core.results import Estimate
-from kvplan.core.units import GIB
 from kvplan.core.workload import Workload
 from kvplan.errors import UsageError
 from kvplan.specs import registry
@@ -220,9 +219,6 @@ def estimate(
         msg = f"gpu_count: {gpu_count} is not tp × pp × dp = {tp} × {pp} × {dp} = {layout.gpu_count}"
         spread = f"tp={gpu_count} lays one copy of the model over all of them, dp={gpu_count} one on each"
         raise UsageError(msg, hint=spread if layout.gpu_count == 1 else f"leave it out, or use {layout.gpu_count}")
-    if gpu_memory_gib is not None and not gpu_memory_gib > 0:
-        msg = f"gpu_memory_gib: must be above 0, not {gpu_memory_gib}"
-        raise UsageError(msg)
     found = deployment(
         model,
         gpu,
@@ -235,7 +231,7 @@ def estimate(
             max_num_seqs=max_num_seqs,
             max_num_batched_tokens=max_num_batched_tokens,
             enforce_eager=enforce_eager,
-            gpu_memory_bytes=None if gpu_memory_gib is None else round(gpu_memory_gib * GIB),
+            gpu_memory_bytes=memory_bytes(gpu_memory_gib),
             n_gpu_layers=n_gpu_layers,
             max_loras=max_loras,
             max_lora_rank=max_lora_rank,
@@ -308,7 +304,7 @@ def needs(
             max_num_seqs=max_num_seqs,
             max_num_batched_tokens=max_num_batched_tokens,
             enforce_eager=enforce_eager,
-            gpu_memory_bytes=None if gpu_memory_gib is None else round(gpu_memory_gib * GIB),
+            gpu_memory_bytes=memory_bytes(gpu_memory_gib),
         ),
         assume_plain=assume_plain,
     )

@@ -10,12 +10,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from kvplan.api import EngineLike, GpuLike, ModelLike, deployment, estimate, load_engine, load_gpu, load_model
-from kvplan.core.engine import Settings
+from kvplan.core.engine import Settings, memory_bytes
 from kvplan.core.estimate import Deployment
 from kvplan.core.layout import Layout
 from kvplan.core.precision import apply_dtype, display_dtype
 from kvplan.core.results import Estimate
-from kvplan.core.units import GIB
 from kvplan.errors import UsageError
 from kvplan.planning.axes import read_axes
 from kvplan.planning.scenarios import Scenario, checked_fields, field_name, keywords
@@ -63,7 +62,7 @@ def deployment_of(fields: Mapping[str, Any]) -> Deployment:
     draft = given.get("draft_model")
     settings = Settings(
         draft_model=None if draft is None else load_model(draft),
-        gpu_memory_bytes=None if gib is None else round(gib * GIB),
+        gpu_memory_bytes=memory_bytes(gib),
         **{name: given[name] for name in _KNOBS if name in given},
     )
     parts = ("engine", "dtype", "kv_dtype", "assume_plain", "overrides")

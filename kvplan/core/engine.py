@@ -11,9 +11,28 @@ from kvplan.core.efficiency import Efficiency
 from kvplan.core.hardware import Gpu
 from kvplan.core.memory_rules import MemoryRules, StateMode
 from kvplan.core.model import Model
+from kvplan.core.units import GIB
 from kvplan.errors import UsageError
 
 _SURELY_PER_CENT: Final = 10
+
+
+#: More memory than a GPU will have, in a number that arithmetic can hold [GiB].
+_MOST_GIB: Final = 1e6
+
+
+def memory_bytes(gpu_memory_gib: float | None) -> int | None:
+    """Memory of one GPU to plan with instead of its total, None where none is given [byte].
+
+    Raises:
+        UsageError: Not above 0, not finite, or more than any GPU has.
+    """
+    if gpu_memory_gib is None:
+        return None
+    if not 0 < gpu_memory_gib <= _MOST_GIB:
+        msg = f"gpu_memory_gib: must be above 0 and at most {_MOST_GIB:,.0f}, not {gpu_memory_gib}"
+        raise UsageError(msg)
+    return round(gpu_memory_gib * GIB)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -28,6 +28,7 @@ _HEAD_BYTES = 4096
 _ALIASES = re.compile(rb"^aliases:\s*(?:\[(?P<flow>[^\]]*)\]|(?P<block>(?:\n[ ]*- [^\n]*)+))", re.MULTILINE)
 _SEPARATOR = re.compile(r",|\n[ ]*- |\n")
 _NEAREST = 3
+_LONGEST_SHOWN = 80
 #: Names that hold an option: how many cards, or the format of the weights. Compiled on a mistake only.
 _COUNTED: Final = r"(?i)(?P<rest>\d{1,4})\s*[x×*]\s*(?P<name>.+)"
 _COUNTED_AFTER: Final = r"(?i)(?P<name>.+?)\s*[x×*:]\s*(?P<rest>\d{1,4})"
@@ -61,7 +62,8 @@ def resolve(kind: Kind, name: str) -> Path:
     """
     found = find(kind, name)
     if found is None:
-        message = f"unknown {kind.upper() if kind == 'gpu' else kind} {name!r}"
+        shown = name if len(name) <= _LONGEST_SHOWN else f"{name[:_LONGEST_SHOWN]}…"
+        message = f"unknown {kind.upper() if kind == 'gpu' else kind} {shown!r}"
         raise UnknownNameError(message, hint=_hint(kind, name))
     return found
 

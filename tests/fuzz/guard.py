@@ -36,7 +36,6 @@ _ROOT = Path(__file__).resolve().parents[2]
 _READABLE = tuple(
     {os.path.realpath(path) + os.sep for path in (_ROOT, sys.prefix, sys.base_prefix, *sysconfig.get_paths().values())}
     | {
-        os.path.expanduser("~/.cache/huggingface/"),
         "/proc/",
         "/dev/zero",
         "/etc/localtime",

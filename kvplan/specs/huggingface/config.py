@@ -123,7 +123,7 @@ class Config:
     def _agree(self, name: str, names: tuple[str, ...]) -> None:
         """Refuse two spellings of one field that say different things."""
         for other in names:
-            if self.data.get(other) is not None and self.data[other] != self.data[name]:
+            if other != name and self.data.get(other) is not None and self.data[other] != self.data[name]:
                 rule = (
                     f"is {_show(self.data[name])}, but {other} is {_show(self.data[other])}: two spellings of one field"
                 )
