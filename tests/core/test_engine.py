@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import pytest
 
 from kvplan.core.efficiency import IDEAL, Efficiency
@@ -55,4 +57,11 @@ def test_an_engine_carries_its_version_and_the_efficiencies_of_measured_families
     assert ENGINE.efficiency_for(gpu()) == (FITTED, True)
     assert ENGINE.efficiency_for(gpu(family="apple")) == (IDEAL, False)
     assert ENGINE.scheduling == Scheduling(mixes_prefill=True)
-    assert ENGINE.notes == ()
+    assert ENGINE.scheduling.reserves_output is False
+    assert (ENGINE.notes, ENGINE.vendors) == ((), ())
+
+
+def test_an_engine_runs_on_the_devices_of_its_makers():
+    assert ENGINE.runs_on(gpu())
+    assert replace(ENGINE, vendors=("Other", "Maker")).runs_on(gpu())
+    assert not replace(ENGINE, vendors=("Other",)).runs_on(gpu())

@@ -80,6 +80,32 @@ def test_who_chooses_the_cache_format():
         deployed(layout=Layout(tp=3))
 
 
+def test_states_in_the_engines_format():
+    hybrid = model(layer(recurrent(state_bits=16)), layer())
+    words = "recurrent state in fp32: the default of engine@1"
+    wide = deployed(hybrid, rules={"state_dtype": "fp32"})
+    assert words in wide.assumptions
+    assert wide.figures.state_bytes_per_sequence_model == 4000 + 600
+    assert deployed(hybrid).figures.state_bytes_per_sequence_model == 2000 + 600
+    for spec in (model(), model(layer(recurrent()))):
+        assert words not in deployed(spec, rules={"state_dtype": "fp32"}).assumptions
+        assert words not in deployed(spec).assumptions
+
+
+def test_drafts_come_from_somewhere():
+    with pytest.raises(
+        UsageError, match="speculative_tokens: small declares no multi-token-prediction layers"
+    ) as caught:
+        deployed(speculative_tokens=1)
+    assert "draft_model" in str(caught.value.hint)
+    words = "speculative decoding is counted in memory only: times are those without it"
+    assert words in deployed(model(mtp_layers=(layer(),)), speculative_tokens=1).assumptions
+    assert words in deployed(draft_model=model(id="draft"), speculative_tokens=1).assumptions
+    assert words not in deployed(model(mtp_layers=(layer(),))).assumptions
+    with pytest.raises(UsageError, match="attention heads of draft"):
+        deployed(draft_model=model(layer(attention(heads=6)), id="draft"), layout=Layout(tp=4))
+
+
 def test_what_a_deployment_is():
     spec = model(layer(), layer(recurrent()), layer(attention(), experts()))
     found = deployed(spec, kv_dtype="fp8")
@@ -116,8 +142,8 @@ def test_the_load_of_one_rank():
     assert (found.input_tokens, found.cached_tokens, found.output_tokens, found.concurrency) == (60, 40, 20, 4)
     # engines that find room as a sequence grows hold it half grown on average
     assert (found.capacity, found.full_capacity) == (room.pool.sequences(110), room.pool.sequences(120))
-    odd = rank_load(deployment, asked(output_tokens=21), room, concurrency=8)
-    assert odd.capacity == room.pool.sequences(111)
+    odd = rank_load(deployment, asked(input_tokens=90, output_tokens=21), room, concurrency=8)
+    assert odd.capacity == room.pool.sequences(101)
     reserving = replace(engine(), scheduling=Scheduling(reserves_output=True))
     assert rank_load(deployed(served=reserving), asked(), room, concurrency=1).capacity == room.pool.sequences(120)
     assert (found.max_num_seqs, found.budget_tokens, found.source_tokens) == (64, 512, 1500)
@@ -143,6 +169,34 @@ def test_contexts_that_make_no_sense(context, told, hint):
     with pytest.raises(UsageError) as caught:
         estimate(deployed(), asked(), context=context)
     assert (str(caught.value), caught.value.hint) == (told, hint)
+
+
+@pytest.mark.parametrize(
+    ("limit", "asked_for", "hint"),
+    [
+        (4096, (5000, 20), "--input-tokens 4076 --output-tokens 20 would do, or pass --allow-context-overflow"),
+        (4096, (10, 5000), "--input-tokens 2048 --output-tokens 2048 would do, or pass --allow-context-overflow"),
+    ],
+)  # fmt: skip
+def test_a_workload_that_would_do(limit, asked_for, hint):
+    with pytest.raises(UsageError) as caught:
+        estimate(deployed(model(max_context=limit)), asked(input_tokens=asked_for[0], output_tokens=asked_for[1]))
+    assert caught.value.hint == hint
+
+
+def test_context_parallelism_divides_the_copies_of_the_cache():
+    # 2 KV heads on 8 ranks are 4 copies each
+    words = "context parallelism over 4 ranks divides the cache; times are those without it"
+    assert words in deployed(layout=Layout(tp=8), dcp=4).assumptions
+    assert not any("context parallelism" in text for text in deployed(layout=Layout(tp=8)).assumptions)
+    for tp, dcp, copies in ((8, 3, 4), (8, 8, 4), (2, 2, 1)):
+        told = f"dcp: {dcp} does not divide the {copies} copies of the cache that tp={tp} keeps"
+        with pytest.raises(UsageError, match=told):
+            deployed(layout=Layout(tp=tp), dcp=dcp)
+    mixed = model(layer(), layer(attention(kv_heads=4)), layer(recurrent(num_heads=8)))
+    assert deployed(mixed, layout=Layout(tp=8), dcp=2).settings.dcp == 2
+    with pytest.raises(UsageError, match="the 2 copies"):
+        deployed(mixed, layout=Layout(tp=8), dcp=4)
 
 
 def test_the_context_to_plan_for():

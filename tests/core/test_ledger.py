@@ -221,3 +221,24 @@ def test_towers_are_copied_beside_the_weights():
     tensors = (Tensor(name="v", tensor_class=TensorClass.OTHER, shape=(1000,)),)
     found = account(question(rules, spec=model(towers=(Tower(name="vision", tensors=tensors),))))
     assert (found.beside_weights_bytes, found.runtime.formula) == (77, "towers 0.00 GiB")
+
+
+def test_a_draft_model_weighs_and_caches_beside_the_model():
+    draft = model(layer(), id="draft")
+    plain, found = account(question(TOTAL)), account(question(TOTAL, draft_model=draft))
+    assert found.weights.bytes - plain.weights.bytes == 2 * (69_760 + 128_064)
+    assert found.weights.formula.endswith("+ draft model draft 0.00 GiB")
+    assert found.pool.sequence_bytes(16) == 16 * 128 * 5
+    halved = account(question(TOTAL, draft_model=draft, layout=Layout(tp=2)))
+    assert halved.weights.bytes == 407_680 + 69_888 + 128_000 + 128
+    assert sums(found)
+
+
+def test_context_parallel_ranks_keep_every_second_token():
+    plain = account(question(layout=Layout(tp=4)))
+    found = account(question(layout=Layout(tp=4), dcp=2))
+    assert found.pool.sequence_bytes(16) * 2 == plain.pool.sequence_bytes(16) == 16 * 64 * 4
+    assert found.room_bytes == plain.room_bytes
+    windowed = {"spec": model(layer(attention(window=8))), "layout": Layout(tp=4)}
+    whole = account(question(**windowed)).pool.sequence_bytes(4)
+    assert account(question(dcp=2, **windowed)).pool.sequence_bytes(4) == whole
