@@ -6,7 +6,7 @@ from kvplan.core.dtypes import FORMATS
 from kvplan.core.layout import Layout
 from kvplan.core.model import DenseFeedForward
 from kvplan.core.warnings import deployment_warnings
-from tests.core.builders import dense, engine, gpu, layer, model
+from tests.core.builders import attention, dense, engine, gpu, layer, model, recurrent
 
 
 def told(spec=None, *, card=None, layout=None, kv_dtype="bf16", measured=True, served=None):
@@ -35,6 +35,7 @@ def test_small_caches_may_cost_quality():
 def test_devices_without_measurements():
     words = "no measurements of engine on hopper devices: efficiencies are inherited and ranges are wider"
     assert told(measured=False) == (words,)
+    assert told(measured=False, served=replace(engine(), id="vllm")) == (words.replace("engine", "vllm"),)
     assert told(measured=False, served=replace(engine(), id="ideal")) == ()
 
 
@@ -67,3 +68,10 @@ def test_links():
         "tp=16 spans nodes of 8 Card: all-reduces cross the network; prefer pp or dp",
     )
     assert told(layout=Layout(tp=8), card=gpu(link_bytes_per_s=None))[0].startswith("tp=8 crosses PCIe")
+
+
+def test_encoders_generate_nothing():
+    words = "small encodes and generates nothing: TTFT is the time of one pass, other times have no meaning"
+    assert told(model(layer(attention(causal=False)))) == (words,)
+    for mixers in ((attention(causal=False), attention()), (attention(causal=False), recurrent()), (recurrent(),)):
+        assert words not in told(model(*[layer(mixer) for mixer in mixers]))
