@@ -11,8 +11,10 @@ from __future__ import annotations
 
 import argparse
 import hashlib
+import importlib
 import json
 import os
+import pkgutil
 import random
 import re
 import shutil
@@ -117,7 +119,12 @@ def main() -> int:
         import atheris  # noqa: PLC0415 - optional
 
         with atheris.instrument_imports(include=["kvplan"]):
-            from tests.fuzz.readers import READERS  # noqa: PLC0415 - under instrumentation
+            import kvplan  # noqa: PLC0415 - under instrumentation, and so is all that readers import when they run
+
+            for module in pkgutil.walk_packages(kvplan.__path__, "kvplan."):
+                if not module.name.endswith("__main__") and "plot" not in module.name:
+                    importlib.import_module(module.name)
+            from tests.fuzz.readers import READERS  # noqa: PLC0415
     else:
         from tests.fuzz.readers import READERS  # noqa: PLC0415 - after the path is set
     names = asked.reader or list(READERS)
