@@ -37,6 +37,7 @@ class Gpu:
         boost_clock_hz: Highest clock, or None.
         unified_memory: True where the CPU shares the memory.
         devices_per_package: Ranks in one sold package.
+        available: False for cards that are announced only, or hardly shipped: not ranked unless they are named.
         notes: What a reader must know (conflicting sources).
     """
 
@@ -64,6 +65,7 @@ class Gpu:
     boost_clock_hz: float | None = None
     unified_memory: bool = False
     devices_per_package: int = 1
+    available: bool = True
     notes: tuple[str, ...] = field(default=())
 
     def peak(self, compute: str) -> tuple[str, float]:

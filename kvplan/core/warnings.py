@@ -16,7 +16,7 @@ _UNITS = {"fp8": "fp8", "fp4": "fp4", "int8": "int8", "bf16": "bf16"}
 def deployment_warnings(
     model: Model, gpu: Gpu, engine: Engine, layout: Layout, *, kv_dtype: str, measured: bool
 ) -> tuple[str, ...]:
-    """Warnings of a deployment: missing units, links between nodes, unmeasured devices, quality of quantised caches."""
+    """Warnings of a deployment: missing units and backends, links between nodes, unmeasured devices, quality of quantised caches."""
     found = [*model.warnings, *_missing_units(model, gpu), *_slow_links(gpu, layout)]
     if kv_bits(kv_dtype) < _HALF_BITS:
         found.append(
@@ -26,6 +26,13 @@ def deployment_warnings(
         found.append(
             f"{model.id} encodes and generates nothing: TTFT is the time of one pass, other times have no meaning"
         )
+    if not engine.runs_on(gpu):
+        found.append(
+            f"{engine.id} has no backend for {gpu.vendor} devices ({', '.join(engine.vendors)} only): "
+            "read this as what such hardware could do, not as something to deploy"
+        )
+    if not gpu.available:
+        found.append(f"{gpu.name} is announced only, or hardly shipped: its figures may change")
     if not measured and engine.id != "ideal":
         found.append(
             f"no measurements of {engine.id} on {gpu.family} devices: efficiencies are inherited and ranges are wider"

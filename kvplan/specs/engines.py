@@ -28,7 +28,7 @@ _PHYSICS: Final = "_physics.yaml"
 _DOTTED = re.compile(r"(\d+)\.(\d+)(?:\.(\d+))?")
 _WHOLE = re.compile(r"(\d+)()()")
 _NAME = re.compile(r"(?P<id>.*?)(?:\s*[@=]+\s*|\s+v?(?=\d))(?P<version>\S.*)\Z")
-_SECTIONS: Final = ("id", "aliases", "memory", "scheduling", "efficiency", "provenance", "notes")
+_SECTIONS: Final = ("id", "aliases", "vendors", "memory", "scheduling", "efficiency", "provenance", "notes")
 _BUNDLES: Final = ("inherits", "shared", "families", "fallback", "versions")
 
 Fields = Mapping[str, Any]
@@ -136,6 +136,7 @@ def _build(document: YamlDocument, *, wanted: tuple[int, int, int] | None) -> En
         scheduling=_made(document, "scheduling", Scheduling, _effective(data.get("scheduling", {}), applied)),
         efficiencies=efficiencies,
         fallback=fallback,
+        vendors=tuple(data.get("vendors", ())),
         notes=(*notes, *data.get("notes", ())),
     )
 

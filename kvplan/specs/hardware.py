@@ -117,6 +117,7 @@ def gpu_from_spec(spec: Mapping[str, Any]) -> Gpu:
         boost_clock_hz=_optional(spec.get("clock"), "frequency", 1),
         unified_memory=bool(memory.get("unified")),
         devices_per_package=ranks,
+        available=spec.get("available", True) is not False,
         notes=(*(spec.get("notes") or ()), *notes),
     )
 

@@ -164,6 +164,7 @@ class HardwareSpec(_Strict):
     target: str | None = None
     form_factor: str | None = None
     released: Count | None = None
+    available: StrictBool = True
     devices_per_package: Count = 1
     gpus_per_node: Count = 1
     memory: Memory

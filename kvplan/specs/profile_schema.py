@@ -60,7 +60,7 @@ class _Check:
         data = self.document.data
         if not isinstance(data.get("id"), str) or not _ID.match(data["id"]):
             self.refuse(("id",), "must be a word of a-z, 0-9, '.', '_' and '-'")
-        for name in ("aliases", "notes"):
+        for name in ("aliases", "vendors", "notes"):
             self.words((name,), data.get(name, []))
         self.texts(("provenance",), data.get("provenance", {}))
         self.section("memory", lambda place, part: self.constants(place, part, MemoryRules))
