@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from kvplan.api import EngineLike, GpuLike, ModelLike, deployment, estimate, load_engine, load_gpu, load_model
+from kvplan.core.deployment import Deployment
 from kvplan.core.engine import Settings, memory_bytes
-from kvplan.core.estimate import Deployment
 from kvplan.core.layout import Layout
 from kvplan.core.precision import apply_dtype, display_dtype
 from kvplan.core.results import Estimate
@@ -99,6 +99,8 @@ def sweep(
     Raises:
         UsageError: No axis, or values that make no sense together.
     """
+    _need_arrays("sweep")
+    _no_lists({"model": model, "gpu": gpu, **fields}, "--sweep")
     from kvplan.planning.sweep import run_sweep  # noqa: PLC0415
 
     named: dict[str, Any] = {field_name(name): value for name, value in fields.items() if name != "overrides"}
@@ -113,6 +115,7 @@ def sweep(
 
 def users_sweep(fields: Mapping[str, Any], answer: Estimate) -> Sweep:
     """The same scenario for one user up to twice what fits, the asked concurrency among them, with ranges."""
+    _need_arrays("--plot")
     most = max(answer.capacity.max_concurrency * answer.scenario.dp * 2, answer.scenario.concurrency, 2)
     counts = {2**power for power in range(12) if 2**power <= most} | {answer.scenario.concurrency}
     base = {name: value for name, value in fields.items() if name not in {"concurrency", "gpu_count"}}
@@ -138,6 +141,7 @@ def compare(
     """
     from kvplan.planning.compare import run_compare  # noqa: PLC0415
 
+    _no_lists(base, "--vary")
     return run_compare(estimate, dict(base), scenarios, vary=read_axes(vary))
 
 
@@ -147,7 +151,7 @@ def plan(
     *,
     rate: float | None = None,
     users: float | None = None,
-    think_s: float = 0.0,
+    think_s: float | None = None,
     input_tokens: int | str | None = None,
     output_tokens: int | str | None = None,
     trace: str | Path | None = None,
@@ -177,10 +181,11 @@ def plan(
 
     Args:
         model: What is served.
-        gpus: Accelerators to look at; None is all bundled ones, or those with a price.
+        gpus: Accelerators to look at; None is those with a price, or all bundled ones that can be had.
         rate: Requests per second; or
-        users: Users who wait, think and ask again.
-        think_s: Their pause [s].
+        users: Users who wait, think and ask again. Without either, the most that `max_gpus` (or one replica) carry is
+            the answer: users where `think_s` is given, else requests per second.
+        think_s: Their pause [s]; None is none.
         input_tokens: Length of prompts: a number, `uniform:100:2000`, `lognormal:500:1`, `p50=500,p95=4000` [token].
         output_tokens: Length of answers, in the same forms [token].
         trace: File with request times and lengths (Azure, BurstGPT, Mooncake), which fills in what is not given.
@@ -212,6 +217,7 @@ def plan(
     Raises:
         UsageError: Values that make no sense together.
     """
+    _need_arrays("plan")
     from kvplan.planning.demand import read_demand, read_target  # noqa: PLC0415 - loaded on use
     from kvplan.planning.kinds import Space  # noqa: PLC0415
     from kvplan.planning.search import run_plan  # noqa: PLC0415
@@ -223,7 +229,7 @@ def plan(
         raise UsageError(msg)
     priced = {load_gpu(name).id: float(price) for name, price in (prices or {}).items()}
     if gpus is None:
-        gpus = tuple(priced) or registry.ids("gpu")
+        gpus = tuple(priced) or tuple(one for one in map(load_gpu, registry.ids("gpu")) if one.available)
     demand = read_demand(
         rate=rate,
         users=users,
@@ -345,6 +351,37 @@ def repository_of(model: ModelLike) -> str:
     return next(
         (alias for alias, spec in registry.aliases("model").items() if spec == found.stem and "/" in alias), name
     )
+
+
+def _need_arrays(what: str) -> None:
+    """Refuse where NumPy is missing, or older than arrays that carry their namespace.
+
+    Raises:
+        UsageError: The `arrays` extra is not installed.
+    """
+    try:
+        import numpy as np  # noqa: PLC0415 - an extra
+    except ImportError:
+        msg = f"{what} needs NumPy"
+    else:
+        if hasattr(np.ndarray, "__array_namespace__"):
+            return
+        msg = f"{what} needs NumPy 2.0 or newer, not {np.__version__}"
+    raise UsageError(msg, hint="pip install 'kvplan[arrays]', or 'kvplan[plots]' with pictures")
+
+
+def _no_lists(base: Mapping[str, Any], option: str) -> None:
+    """Refuse a list where one name belongs, and say where lists go.
+
+    Raises:
+        UsageError: A name with a comma that is no file.
+    """
+    for name in ("model", "gpu", "engine", "dtype", "kv_dtype"):
+        value = base.get(name)
+        if isinstance(value, str) and "," in value and not Path(value).exists():
+            word = name.replace("_", "-")
+            msg = f"{word}: {value!r} is a list"
+            raise UsageError(msg, hint=f"{option} {word}={value}")
 
 
 def _several(value: object) -> bool:

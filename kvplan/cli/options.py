@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import math
 from pathlib import Path
-from typing import Annotated, Final
+from typing import Annotated
 
 import typer
 
 from kvplan.cli.completion import complete_engine, complete_gpu, complete_model
+from kvplan.core.units import ENDINGS
 from kvplan.report.render import Form
 
 SCENARIO = "What is deployed"
@@ -16,8 +17,6 @@ LAYOUT = "Layout over GPUs"
 WORKLOAD = "Workload"
 ENGINE = "Engine settings"
 OUTPUT = "Output"
-#: As vLLM reads `--max-model-len`.
-_ENDINGS: Final = {"k": 1000, "m": 1000**2, "K": 1024, "M": 1024**2}
 
 
 def finite(value: float | None) -> float | None:
@@ -37,7 +36,7 @@ def tokens(text: str | int) -> int:
     Raises:
         BadParameter: Not a whole number above zero.
     """
-    number, unit = (text[:-1], _ENDINGS[text[-1]]) if isinstance(text, str) and text[-1:] in _ENDINGS else (text, 1)
+    number, unit = (text[:-1], ENDINGS[text[-1]]) if isinstance(text, str) and text[-1:] in ENDINGS else (text, 1)
     try:
         value = float(number) * unit if unit > 1 else int(number)
         whole = round(value)

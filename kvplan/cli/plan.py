@@ -25,7 +25,14 @@ _COST = "Cost"
 
 Rate = Annotated[
     float | None,
-    typer.Option("--rate", metavar="X", callback=options.finite, help="Requests per second.", rich_help_panel=_LOAD),
+    typer.Option(
+        "--rate",
+        metavar="X",
+        callback=options.finite,
+        help="Requests per second.",
+        show_default="the most that can be carried",
+        rich_help_panel=_LOAD,
+    ),
 ]
 Users = Annotated[
     float | None,
@@ -49,7 +56,7 @@ Input = Annotated[
         "--input-tokens",
         "--input-len",
         metavar="LENGTHS",
-        help="Prompts [tokens]: 1024, uniform:100:2000, lognormal:MEDIAN:SIGMA, p50=500,p95=4000,p99=8000.",
+        help="Prompts [tokens]: 1024, 4k, uniform:100:2000, lognormal:MEDIAN:SIGMA, p50=500,p95=4000,p99=8000.",
         show_default="of the trace",
         rich_help_panel=_LOAD,
     ),
@@ -79,7 +86,7 @@ Context = Annotated[
     typer.Option(
         "--context",
         "--max-model-len",
-        min=1,
+        parser=options.tokens,
         metavar="N",
         help="Longest sequence to plan for [tokens].",
         show_default="longest prompt + answer, within the model's limit",
@@ -110,7 +117,7 @@ Gpus = Annotated[
         "-g",
         metavar="NAME,…",
         help="Accelerators to look at.",
-        show_default="all bundled, or those with a price",
+        show_default="those with a price, or all bundled that can be had",
         autocompletion=complete_gpu,
         rich_help_panel=_SPACE,
     ),
@@ -304,9 +311,11 @@ def plan(
       kvplan plan -m llama-3.1-70b --rate 20 --input-tokens 1024 --output-tokens 256 --slo-ttft-ms 1000 --slo-tpot-ms 50
       kvplan plan -m llama-3-8b --users 500 --think-s 30 --input-tokens 2000 --output-tokens 300 -g l4,l40s,h100-sxm
       kvplan plan -m llama-3-8b --rate 50 --input-tokens lognormal:500:1 --output-tokens 200 --price l4=0.7 --price h100-sxm=3
+      kvplan plan -m llama-3-8b -g h100-sxm --max-gpus 1 --input-tokens 2k --output-tokens 300 --slo-tpot-ms 30
       kvplan plan -m llama-3-8b -g l40s --rate 10 --input-tokens 512 --output-tokens 128 --spare-replicas 1 --json
 
-    Exit code 3 says that nothing serves the load; "does not fit" and "misses a target" are told apart.
+    Without --rate and --users it answers the most that --max-gpus (or one replica) carry within the targets: requests
+    per second, or with --think-s users. Exit code 3 says that nothing serves the load; "does not fit" and "misses a target" are told apart.
     """  # noqa: D301 - click reads \b as "keep these lines"
     from kvplan import api
     from kvplan.cli.output import destination

@@ -14,6 +14,8 @@ GIB: Final = 2**30
 TIB: Final = 2**40
 TERA: Final = 10**12
 MS_PER_S: Final = 1000.0
+#: Endings of numbers of tokens, as vLLM reads `--max-model-len`.
+ENDINGS: Final = {"k": 1000, "m": 1000**2, "K": 1024, "M": 1024**2}
 
 
 def ceil_div(dividend: int, divisor: int) -> int:

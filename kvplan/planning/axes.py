@@ -8,9 +8,12 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 from kvplan.errors import UsageError
-from kvplan.planning.scenarios import FIELDS, MODEL_FIELDS, field_name, field_value
+from kvplan.planning.scenarios import FIELDS, MODEL_FIELDS, field_name, field_value, with_ending
 
-_RANGE: Final = re.compile(r"^(?P<low>[-+.\de]+):(?P<high>[-+.\de]+)(?::(?P<how>[a-z]*)(?P<size>[.\de]+)?)?$")
+_RANGE: Final = re.compile(
+    r"^(?P<low>[-+.\dekKmM]+):(?P<high>[-+.\dekKmM]+)(?::(?P<how>(?:log|lin|geo)?)(?P<size>[.\dekKmM]+)?)?$"
+)
+_OTHER_RANGE: Final = re.compile(r"^\s*(?P<low>[\d.]+?[kKmM]?)\s*(?:\.\.+|-|–)\s*(?P<high>[\d.]*\d[kKmM]?)\s*$")
 _MOST: Final = 1_000_000
 _POINTS: Final = 2
 
@@ -53,6 +56,8 @@ def read_axis(text: str) -> tuple[str, tuple[Any, ...]]:
     ('concurrency', (1, 2, 4, 8, 16))
     >>> read_axis("context=1000:4000:1000")[1], read_axis("tp=1,2")[1], read_axis("input-tokens=10:1000:geo3")[1]
     ((1000, 2000, 3000, 4000), (1, 2), (10, 100, 1000))
+    >>> read_axis("context=8k,32K")[1], read_axis("context=1K:4K:1K")[1]
+    ((8000, 32768), (1024, 2048, 3072, 4096))
 
     Raises:
         UsageError: Not of this form, empty, or above a million values.
@@ -63,6 +68,9 @@ def read_axis(text: str) -> tuple[str, tuple[Any, ...]]:
         raise UsageError(message, hint="for example concurrency=1:512:log2, tp=1,2,4,8, context=4096:32768:4096")
     name = field_name(key)
     kind = int if name in MODEL_FIELDS else FIELDS.get(name, str)
+    if kind in {int, float} and (other := _OTHER_RANGE.match(value)):
+        message = f"{name}: {value!r} is no range"
+        raise UsageError(message, hint=f"{key.strip()}={other['low']}:{other['high']}:log2, or :STEP, :lin20, :geo20")
     match = _RANGE.match(value.strip())
     if match is None or kind not in {int, float}:
         values = tuple(field_value(name, part) for part in value.split(",") if part.strip())
@@ -78,7 +86,7 @@ def _spread(name: str, match: re.Match[str], *, whole: bool) -> tuple[Any, ...]:
     low, high = field_value(name, match["low"]), field_value(name, match["high"])
     size = match["size"]
     try:
-        number = float(size) if size else math.nan
+        number = float(with_ending(size)) if size else math.nan
     except ValueError:
         number = math.nan
     match match["how"]:

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from kvplan.core.dtypes import format_by_id
 from kvplan.core.results import Estimate
-from kvplan.errors import KvplanError, UsageError
+from kvplan.errors import KvplanError, UnknownNameError, UsageError
 from kvplan.planning.causes import causes
 from kvplan.planning.comparison import Compared, Comparison
 from kvplan.planning.scenarios import (
@@ -60,6 +60,7 @@ def run_compare(
 
     Raises:
         UsageError: Fewer than two scenarios, or more than a thousand.
+        UnknownNameError: A name that no scenario could take.
         KvplanError: None of them could be answered: the first error.
     """
     asked = [_scenario(one) for one in scenarios]
@@ -68,10 +69,15 @@ def run_compare(
     if len(asked) == 1:
         asked.insert(0, Scenario(name="base"))
     if not 1 < len(asked) <= _MOST:
-        message = f"compare: {len(asked)} scenarios; it takes two to {_MOST}"
+        message = (
+            "compare: nothing to compare with" if not asked else f"compare: {len(asked):,} scenarios, above {_MOST:,}"
+        )
         raise UsageError(message, hint="--vary kv-dtype=bf16,fp8, or --scenario name:key=value,…")
     answers = [_ask(estimate, {**base, **one.changes}) for one in asked]
     errors = [one for one in answers if isinstance(one, KvplanError)]
+    unknown = next((one for one in errors if isinstance(one, UnknownNameError)), None)
+    if unknown is not None:
+        raise unknown
     if len(errors) == len(answers):
         raise errors[0]
     compared = tuple(_compared(one, answer, answers[0]) for one, answer in zip(asked, answers, strict=True))

@@ -9,6 +9,8 @@ from kvplan.planning.lengths import Lengths, from_samples, read_lengths
 from kvplan.planning.plan_result import STATISTICS, TIMES, Demand, Target
 from kvplan.planning.trace import Trace
 
+#: A load that every replica carries, until the most is known.
+_ANY_LOAD: Final = 1e-6
 _PROBABILITY: Final = {"mean": None, "p50": 0.5, "p90": 0.9, "p95": 0.95, "p99": 0.99}
 
 
@@ -39,7 +41,7 @@ def read_demand(
     *,
     rate: float | None,
     users: float | None,
-    think_s: float,
+    think_s: float | None,
     input_tokens: Any,  # noqa: ANN401 - a number, text or lengths
     output_tokens: Any,  # noqa: ANN401 - the same
     trace: Trace | None,
@@ -52,8 +54,8 @@ def read_demand(
 
     Args:
         rate: Requests per second; or
-        users: Users who wait, think and ask again.
-        think_s: Their pause [s].
+        users: Users who wait, think and ask again; or neither, to ask for the most that can be carried.
+        think_s: Their pause [s]; None is none.
         input_tokens: Lengths of prompts, or None for those of the trace.
         output_tokens: Lengths of answers, or None for those of the trace.
         trace: A trace, or None.
@@ -63,11 +65,11 @@ def read_demand(
         max_context: The model's own limit, above which nothing is planned without being asked for.
 
     Raises:
-        UsageError: Neither or both of rate and users, no lengths, or values that make no sense.
+        UsageError: Both of rate and users, no lengths, or values that make no sense.
     """
     if rate is None and users is None and trace is not None:
         rate = trace.rate_per_s
-    if (rate is None) == (users is None):
+    if rate is not None and users is not None:
         message = "plan: give either a rate (requests per second) or users"
         raise UsageError(message, hint="--rate 20, or --users 500 --think-s 30, or a trace with times")
     for name, value in (("rate", rate), ("users", users)):
@@ -76,7 +78,8 @@ def read_demand(
             raise UsageError(message)
     prompts = _lengths("input_tokens", input_tokens, trace.inputs if trace else None, trace)
     answers = _lengths("output_tokens", output_tokens, trace.outputs if trace else None, trace)
-    if not 0 <= think_s < float("inf") or not 0 <= prefix_hit_rate <= 1 or shared_prefix_tokens < 0:
+    pause = think_s or 0.0
+    if not 0 <= pause < float("inf") or not 0 <= prefix_hit_rate <= 1 or shared_prefix_tokens < 0:
         message = "think_s and shared_prefix_tokens must not be negative, prefix_hit_rate lies between 0 and 1"
         raise UsageError(message)
     longest = prompts.longest + answers.longest
@@ -87,10 +90,13 @@ def read_demand(
         raise UsageError(message, hint=f"{limit}shorten the requests, or give a longer --context")
     if trace is not None and trace.prefix_share is not None and not shared_prefix_tokens:
         shared_prefix_tokens, prefix_hit_rate = int(prompts.mean), trace.prefix_share
+    most = rate is None and users is None
+    counts_users = users is not None or (most and think_s is not None)
     return Demand(
-        rate_per_s=rate,
-        users=users,
-        think_s=think_s if users is not None else 0.0,
+        rate_per_s=_ANY_LOAD if most and not counts_users else rate,
+        users=_ANY_LOAD if most and counts_users else users,
+        most=most,
+        think_s=0.0 if rate is not None else pause,
         input_tokens=prompts.mean,
         output_tokens=answers.mean,
         input_text=prompts.text,

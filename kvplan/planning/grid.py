@@ -7,7 +7,8 @@ from typing import Any, Final
 
 import numpy as np
 
-from kvplan.core.estimate import Deployment, latency_of, rank_load, throughput_of
+from kvplan.core.deployment import Deployment
+from kvplan.core.estimate import latency_of, rank_load, throughput_of
 from kvplan.core.memory import MemoryPlan, plan_memory, pool_follows_load
 from kvplan.core.results import Range
 from kvplan.core.serving import steady_state

@@ -9,8 +9,8 @@ from itertools import product
 from typing import Final
 
 from kvplan.core.cached_layers import CachedLayer
+from kvplan.core.deployment import Deployment, deploy
 from kvplan.core.engine import Engine, Settings
-from kvplan.core.estimate import Deployment, deploy
 from kvplan.core.hardware import Gpu
 from kvplan.core.layout import Layout
 from kvplan.core.ledger import Account, Question, account, layers_of
@@ -74,6 +74,16 @@ class Kind:
     best: Best
     replicas: int
 
+    @property
+    def place(self) -> tuple[str, str, str]:
+        """GPU, engine and format."""
+        return self.deployment.gpu.id, self.deployment.engine.name, self.dtype
+
+    @property
+    def gpus_per_replica(self) -> int:
+        """GPUs of one replica."""
+        return self.deployment.layout.gpu_count
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Miss:
@@ -90,6 +100,11 @@ class Miss:
     unit: str = ""
     at: str = ""
     note: str = ""
+
+    @property
+    def place(self) -> tuple[str, str, str]:
+        """GPU, engine and format."""
+        return self.gpu, self.engine, self.dtype
 
 
 def load_of(demand: Demand) -> float:
@@ -149,6 +164,9 @@ def _on_gpu(
 ) -> Iterator[Kind | Miss]:
     if space.prices and gpu.id not in space.prices:
         yield compiled.miss(gpu, "no price")
+        return
+    if not compiled.engine.runs_on(gpu):
+        yield replace(compiled.miss(gpu, "engine"), note=f"it has no backend for {gpu.vendor}")
         return
     lists = {"tp": space.tp, "pp": space.pp, "dp": space.dp}
     found = list(layouts(compiled.model, gpu, ep=space.ep, max_gpus=space.max_gpus, **lists))

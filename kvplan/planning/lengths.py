@@ -10,6 +10,7 @@ from statistics import NormalDist
 from typing import Any, Final
 
 from kvplan.errors import UsageError
+from kvplan.planning.scenarios import with_ending
 
 _POINTS: Final = 1000
 _LONGEST: Final = 0.999
@@ -57,8 +58,8 @@ class Lengths:
 def read_lengths(given: Any) -> Lengths:  # noqa: ANN401 - a number, text, or lengths
     """Lengths from a number or text.
 
-    >>> read_lengths(1024).mean, read_lengths("lognormal:500:1").longest
-    (1024.0, 10992)
+    >>> read_lengths(1024).mean, read_lengths("4k").mean, read_lengths("lognormal:500:1").longest
+    (1024.0, 4000.0, 10992)
 
     Raises:
         UsageError: Not of a known form, or below one token.
@@ -71,13 +72,14 @@ def read_lengths(given: Any) -> Lengths:  # noqa: ANN401 - a number, text, or le
         if "=" in text:
             return _by_percentiles(text)
         if kind == "uniform":
-            low, high = (float(part) for part in rest.split(":"))
+            low, high = (with_ending(part) for part in rest.split(":"))
             return _by_quantile(text, lambda p: low + (high - low) * p, longest=high)
         if kind == "lognormal":
-            median, sigma = (float(part) for part in rest.split(":"))
+            middle, spread = rest.split(":")
+            median, sigma = with_ending(middle), float(spread)
             normal = NormalDist()
             return _by_quantile(text, lambda p: median * math.exp(sigma * normal.inv_cdf(p)))
-        value = float(text)
+        value = with_ending(text)
     except (ValueError, OverflowError):
         message = f"{text!r} is not a length"
         raise UsageError(message, hint=_FORMS) from None
@@ -108,7 +110,7 @@ def _by_percentiles(text: str) -> Lengths:
     known: list[tuple[float, float]] = []
     for part in text.split(","):
         name, _, value = part.partition("=")
-        known.append((float(name.strip().lower().removeprefix("p")) / 100, float(value)))
+        known.append((float(name.strip().lower().removeprefix("p")) / 100, with_ending(value.strip())))
     known.sort()
     if any(not 0 <= p <= 1 or value < 1 for p, value in known) or any(a[1] > b[1] for a, b in pairwise(known)):
         raise ValueError

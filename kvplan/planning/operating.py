@@ -24,7 +24,8 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from kvplan.core.estimate import Deployment, Room, rank_load
+from kvplan.core.deployment import Deployment
+from kvplan.core.estimate import Room, rank_load
 from kvplan.core.serving import Load, steady_state
 from kvplan.core.workload import Workload
 from kvplan.planning.plan_result import STATISTICS, TIMES, Demand, Target

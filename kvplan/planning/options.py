@@ -9,7 +9,8 @@ from typing import Final
 
 import numpy as np
 
-from kvplan.core.estimate import estimate, moved_to
+from kvplan.core.deployment import moved_to
+from kvplan.core.estimate import estimate
 from kvplan.core.workload import Workload
 from kvplan.planning.cost import cost
 from kvplan.planning.kinds import EVEN, WORDS, Kind, Space, load_of
@@ -18,6 +19,8 @@ from kvplan.planning.plan_result import STATISTICS, TIMES, Demand, Growth, Optio
 
 _FASTER: Final = (1.0, 1.25, 1.5, 2.0, 3.0, 4.0, 8.0)
 _GROWTH: Final = (2.0, 10.0)
+#: Share of the end-to-end time that a doubling of the cost must gain to count as faster.
+LEAST_GAIN: Final = 0.05
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,6 +29,7 @@ class Point:
 
     kind: Kind
     replicas: int
+    gpu_count: int
     price: float
     e2e_ms: float
 
@@ -48,15 +52,23 @@ def points(space: Space, demand: Demand, kind: Kind) -> Iterator[Point]:
     for count, e2e in zip(counts, seen.times["e2e_ms", "mean"], strict=True):
         gpus = (count + space.spare_replicas) * per_replica
         price = gpus * space.prices.get(kind.deployment.gpu.id, 1.0)
-        yield Point(kind=kind, replicas=count, price=price, e2e_ms=float(e2e))
+        yield Point(kind=kind, replicas=count, gpu_count=gpus, price=price, e2e_ms=float(e2e))
 
 
 def front(ordered: Sequence[Point]) -> list[Point]:
-    """Points that no cheaper or equally dear one beats in time."""
+    """Points that no cheaper or equally dear one beats in time, each faster than the one before in proportion to its cost.
+
+    With equal cost any gain counts; otherwise `LEAST_GAIN` for each doubling, so that a plan is not called fastest for
+    eight times the GPUs and a millisecond.
+    """
     found: list[Point] = []
     for point in ordered:
-        if not found or point.e2e_ms < found[-1].e2e_ms * (1 - EVEN):
-            found.append(point)
+        if found:
+            last = found[-1]
+            asked = (1 - LEAST_GAIN) ** math.log2(point.price / last.price)
+            if not point.e2e_ms < last.e2e_ms * min(asked, 1 - EVEN):
+                continue
+        found.append(point)
     return found
 
 

@@ -38,6 +38,7 @@ class Demand(Dumpable):
         burstiness: Variance ÷ mean of arrivals; 1 for independent ones.
         context: Longest sequence to plan for [token].
         shared_prefix_tokens, prefix_hit_rate: Leading prompt tokens that requests share, and how often they are cached.
+        most: True where no load was given: it is the most that the GPUs allowed (or one replica) carry.
     """
 
     rate_per_s: float | None
@@ -54,6 +55,7 @@ class Demand(Dumpable):
     context: int
     shared_prefix_tokens: int = 0
     prefix_hit_rate: float = 1.0
+    most: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -137,8 +139,9 @@ class Rejected(Dumpable):
     Attributes:
         gpu, engine, dtype: The kind.
         reason: `does not fit`, `TTFT`, `TPOT`, `end to end`, `capacity` (fits and meets the targets, but takes more GPUs
-            than allowed), `layout` or `no price`.
+            than allowed), `engine` (it does not run on this maker's devices), `layout` or `no price`.
         layouts: How many layouts it holds for.
+        of: How many layouts of this GPU, engine and format were looked at.
         nearest: The layout that came nearest.
         value, limit, unit, at: By how much that one missed: bytes short, the time against its limit and the statistic, or
             GPUs against those allowed.
@@ -150,6 +153,7 @@ class Rejected(Dumpable):
     dtype: str
     reason: str
     layouts: int
+    of: int
     nearest: str
     value: float | None
     limit: float | None

@@ -74,7 +74,7 @@ def plan_arguments(given: Mapping[str, Any]) -> dict[str, Any]:
         elif name in _COUNTS:
             found[name] = [field_value(name, part) for part in _parts(value)]
         else:
-            found[name] = value
+            found[name] = field_value(name, value) if name == "context" else value
     return found
 
 

@@ -9,7 +9,9 @@ from difflib import get_close_matches
 from typing import Any, Final
 
 from kvplan.core.dataclass import dataclass
+from kvplan.core.units import ENDINGS
 from kvplan.errors import UnknownNameError, UsageError
+from kvplan.planning.words import PARAMETERS
 
 #: Fields of a scenario, the keywords of `kvplan.estimate`, with the kind of value that each takes.
 FIELDS: Final[dict[str, type]] = {
@@ -130,7 +132,8 @@ def field_name(text: str) -> str:
     known = {**FIELDS, **MODEL_FIELDS}
     if name in known:
         return name
-    near = get_close_matches(name, [*known, *_ALIASES], n=3)
+    other = PARAMETERS.get(name.replace("_", "-"))
+    near = [other] if other in known else get_close_matches(name, [*known, *_ALIASES], n=3)
     suggestion = f"did you mean {', '.join(item.replace('_', '-') for item in near)}? " if near else ""
     message = f"no scenario field {text.strip()!r}"
     raise UnknownNameError(
@@ -169,13 +172,26 @@ def _boolean(name: str, value: Any) -> bool:  # noqa: ANN401 - as field_value
 
 def _number(name: str, value: Any, *, whole: bool) -> int | float:  # noqa: ANN401 - as field_value
     try:
-        number = float(value.strip().replace("_", "") if isinstance(value, str) else value)
+        number = float(with_ending(value.strip().replace("_", "")) if isinstance(value, str) else value)
     except (OverflowError, TypeError, ValueError):
         number = math.nan
     if isinstance(value, bool) or not math.isfinite(number) or (whole and number != int(number)):
         message = f"{name}: {value!r} is not a {'whole ' if whole else ''}number"
         raise UsageError(message)
     return int(number) if whole else number
+
+
+def with_ending(text: str) -> float:
+    """A number with vLLM's endings, as options take them: `8k` is 8,000, `8K` is 8,192.
+
+    >>> with_ending("8k"), with_ending("1.5K"), with_ending("64")
+    (8000.0, 1536.0, 64.0)
+
+    Raises:
+        ValueError: Not a number.
+    """
+    unit = ENDINGS.get(text[-1:], 1)
+    return float(text[:-1] if unit > 1 else text) * unit
 
 
 def _any(value: Any) -> Any:  # noqa: ANN401 - a config value of any kind

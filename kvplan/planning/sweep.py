@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from kvplan.core.estimate import Deployment
+from kvplan.core.deployment import Deployment
 from kvplan.errors import KvplanError, UsageError
 from kvplan.planning.compare import plain_base
 from kvplan.planning.grid import ERROR, answer_grid, quantities

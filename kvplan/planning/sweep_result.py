@@ -71,7 +71,7 @@ class Sweep(Dumpable):
         for index, values in enumerate(product(*self.axes.values())):
             row: dict[str, Any] = dict(zip(self.axes, values, strict=True))
             row["status"] = STATUS[codes[index]]
-            row.update({name: None if math.isnan(cells[index]) else cells[index] for name, cells in flat.items()})
+            row.update({name: _plain(name, cells[index]) for name, cells in flat.items()})
             yield row
 
     def model_dump(self) -> dict[str, Any]:
@@ -105,3 +105,10 @@ class Sweep(Dumpable):
         columns["status"] = np.asarray(STATUS)[self.status.reshape(-1)]
         columns.update({name: values.reshape(-1) for name, values in self.arrays.items()})
         return pd.DataFrame(columns)
+
+
+def _plain(name: str, value: float) -> float | None:
+    """A cell of a row: counts and bytes are whole numbers."""
+    if math.isnan(value):
+        return None
+    return int(value) if (name.endswith("_bytes") or name == "gpu_count") and value.is_integer() else value

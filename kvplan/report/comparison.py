@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
@@ -16,16 +17,22 @@ _SEEN: Final = 0.005
 _TERMS: Final = 3
 _BAR: Final = 16
 
+
+def _count(value: float) -> str:
+    """Sequences: whole ones as such."""
+    return whole(round(value)) if math.isclose(value, round(value), rel_tol=1e-9) else significant(value)
+
+
 #: Head, quantity and how its values are written.
 _MEMORY: Final[tuple[tuple[str, str, Callable[[float], str]], ...]] = (
     ("GPUs", "gpu_count", whole),
     ("weights", "weights_bytes", gib),
     ("KV pool", "kv_pool_bytes", gib),
     ("KV/token", "kv_bytes_per_token", size),
-    ("sequences", "max_concurrency", significant),
+    ("sequences", "max_concurrency", _count),
 )
 _SPEED: Final[tuple[tuple[str, str, Callable[[float], str]], ...]] = (
-    ("running", "running", significant),
+    ("running", "running", _count),
     ("TTFT", "ttft_ms", duration),
     ("TPOT", "tpot_ms", duration),
     ("tokens/s", "output_tokens_per_second", significant),
@@ -118,18 +125,67 @@ def _blocks(comparison: Comparison) -> Iterator[Block]:
     base = ", ".join(f"{name.replace('_', '-')} {_shown(value)}" for name, value in comparison.base.items())
     if base:
         yield Line(text=base, tone="quiet")
+    yield from _told(scenarios)
     yield _table("Memory of one GPU, capacity of one replica", _MEMORY, scenarios)
     if any(one.values["ttft_ms"] is not None for one in scenarios):
         yield _table("Speed", _SPEED, scenarios, bar="output_tokens_per_second")
     troubles = [f"{one.name}: {_trouble(one)}" for one in scenarios if one.status != "ok"]
     if troubles:
         yield Bullets(title="Not answered, or not as asked", items=tuple(troubles), tone="warning")
+    short = tuple(_in_short(one, first) for one in scenarios[1:] if _comparable(one, first))
+    if short and _varies_in_gpus(scenarios):
+        yield Bullets(title="In short", items=short)
     for one in scenarios[1:]:
         why = tuple(cause_lines(one, first))
         if why:
             yield Bullets(title=f"Why {one.name} differs", items=why)
     if comparison.cautions:
         yield Bullets(title="Cautions", items=comparison.cautions, tone="warning")
+
+
+def _told(scenarios: Sequence[Compared]) -> Iterator[Line]:
+    """What the columns count, where they would be misread."""
+    asked = [one.estimate.scenario for one in scenarios if one.estimate is not None]
+    lengths = {(one.context, one.input_tokens + one.output_tokens) for one in asked}
+    for context, length in lengths if len(lengths) == 1 else ():
+        if context != length:
+            text = f"sequences: as many as fit at {whole(context)} tokens each; running: at {whole(length)} (input + output)"
+            yield Line(text=text, tone="quiet")
+    if asked and all(one.concurrency == 1 for one in asked):
+        yield Line(text="speed of a lone request; -c N compares under load", tone="quiet")
+
+
+def _comparable(one: Compared, first: Compared) -> bool:
+    return all(each.values["max_concurrency"] and each.values["ttft_ms"] is not None for each in (one, first))
+
+
+def _varies_in_gpus(scenarios: Sequence[Compared]) -> bool:
+    return len({(one.estimate.scenario.gpu, one.values["gpu_count"]) for one in scenarios if one.estimate}) > 1
+
+
+def _in_short(one: Compared, first: Compared) -> str:
+    """Throughput and capacity of a whole scenario and of each of its GPUs, against the first's."""
+
+    def times(quantity: str, *, per_gpu: bool = False) -> str:
+        values = [(each.values[quantity] or 0.0) * _replicas(each, quantity) for each in (one, first)]
+        if per_gpu:
+            values = [value / (each.values["gpu_count"] or 1) for value, each in zip(values, (one, first), strict=True)]
+        return factor(values[0] / values[1])
+
+    counts = one.values["gpu_count"], first.values["gpu_count"]
+    rate, fits = times("output_tokens_per_second"), times("max_concurrency")
+    words = f"{one.name}: tokens/s {rate}, sequences that fit {fits}"
+    if counts[0] == counts[1]:
+        return words
+    per = times("output_tokens_per_second", per_gpu=True), times("max_concurrency", per_gpu=True)
+    return (
+        f"{words} on {whole(counts[0] or 0)} GPUs against {whole(counts[1] or 0)}; for each GPU {per[0]} and {per[1]}"
+    )
+
+
+def _replicas(one: Compared, quantity: str) -> int:
+    """Data-parallel ranks that a figure of one replica stands for."""
+    return one.estimate.scenario.dp if one.estimate is not None and quantity == "max_concurrency" else 1
 
 
 def _shown(value: Any) -> str:  # noqa: ANN401 - any field
@@ -172,12 +228,12 @@ def _varies(scenarios: Sequence[Compared], name: str) -> bool:
 
 
 def _percent(change: float) -> str:
-    """A change in percent with its sign.
+    """A change in percent with its sign; below half a percent it is none.
 
-    >>> _percent(-0.4567), _percent(3.11), _percent(0.0)
+    >>> _percent(-0.4567), _percent(3.11), _percent(0.004)
     ('−45.7 %', '+311 %', '0 %')
     """
-    if abs(change) < _SEEN / 10:
+    if abs(change) < _SEEN:
         return "0 %"
     number = significant(abs(change) * 100)
     return f"{'+' if change > 0 else _MINUS}{number} %"

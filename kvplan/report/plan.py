@@ -11,14 +11,19 @@ from kvplan.report.blocks import Block, Bullets, Line, Listing, Table, flat, pla
 from kvplan.report.text import duration, gib, percent, plural, significant, whole
 
 _NAMES: Final = {"ttft_ms": "TTFT", "tpot_ms": "TPOT", "e2e_ms": "end to end"}
+#: What is said of one layout, and of several.
 _REASONS: Final = {
-    "does not fit": "does not fit",
-    "TTFT": "fits, misses the TTFT target",
-    "TPOT": "fits, misses the TPOT target",
-    "end to end": "fits, misses the end-to-end target",
-    "capacity": "fits and meets the targets, takes too many GPUs",
-    "layout": "no such layout",
-    "no price": "no price is given",
+    "does not fit": ("does not fit", "do not fit"),
+    "TTFT": ("fits, misses the TTFT target", "fit, miss the TTFT target"),
+    "TPOT": ("fits, misses the TPOT target", "fit, miss the TPOT target"),
+    "end to end": ("fits, misses the end-to-end target", "fit, miss the end-to-end target"),
+    "capacity": (
+        "fits and meets the targets, takes more GPUs than allowed",
+        "fit and meet the targets, take more GPUs than allowed",
+    ),
+    "engine": ("the engine does not run there", "the engine does not run there"),
+    "layout": ("no such layout", "are no layouts of this model"),
+    "no price": ("no price is given", "no price is given"),
 }
 _ROWS: Final = 12
 _SHORT: Final = {**_NAMES, "e2e_ms": "e2e"}
@@ -71,7 +76,7 @@ def _blocks(report: PlanReport) -> Iterator[Block]:
     if best is None or fast is None:
         yield Line(text=f"NOTHING SERVES THIS LOAD: {plural(plan.searched, 'layout')} looked at.", tone="bad")
     else:
-        ranked = "cheapest" if plan.priced else "fewest GPUs"
+        ranked = "carried by" if plan.demand.most else "cheapest" if plan.priced else "fewest GPUs"
         yield Line(text=f"{ranked.upper()}: {_sentence(best, plan)}", tone="good")
         if fast is not best:
             yield Line(text=f"FASTEST: {_sentence(fast, plan)}", tone="good")
@@ -92,18 +97,33 @@ def _blocks(report: PlanReport) -> Iterator[Block]:
 
 def _load(plan: Plan) -> str:
     demand = plan.demand
+    if demand.most and plan.cheapest is None:
+        return "the most that can be carried"
+    most = "the most carried is " if demand.most else ""
     if demand.rate_per_s is not None:
-        return f"{significant(demand.rate_per_s)} requests/s"
-    return f"{significant(demand.users or 0.0)} users who think for {duration(demand.think_s * 1000)}"
+        return f"{most}{_amount(demand.rate_per_s)} requests/s"
+    pause = f"who think for {demand.think_s:,g} s" if demand.think_s else "who never pause"
+    return f"{most}{_amount(demand.users or 0.0)} users {pause}"
+
+
+def _amount(value: float) -> str:
+    """A load; whole ones as such.
+
+    >>> _amount(60.0), _amount(9.0512)
+    ('60', '9.05')
+    """
+    return whole(int(value)) if value.is_integer() else significant(value)
 
 
 def _lengths(plan: Plan) -> str:
     demand = plan.demand
 
-    def said(text: str, mean: float) -> str:
-        return f"{significant(mean, 4)} ({text})" if not text.replace(".", "").isdigit() else whole(mean)
+    def said(text: str, mean: float, quantiles: Mapping[str, float]) -> str:
+        return f"{significant(mean, 4)} ({text})" if len(set(quantiles.values())) > 1 else whole(mean)
 
-    words = f"{said(demand.input_text, demand.input_tokens)} tokens in, {said(demand.output_text, demand.output_tokens)} out"
+    prompts = said(demand.input_text, demand.input_tokens, demand.input_quantiles)
+    answers = said(demand.output_text, demand.output_tokens, demand.output_quantiles)
+    words = f"{prompts} tokens in, {answers} out"
     words += f"; context {whole(demand.context)}"
     if demand.shared_prefix_tokens and demand.prefix_hit_rate:
         words += f"; {whole(demand.shared_prefix_tokens)} shared, cached {percent(demand.prefix_hit_rate)} of the time"
@@ -218,29 +238,44 @@ def _miss(one: Rejected) -> str:
 
 
 def _rejected(plan: Plan, *, every: bool) -> Block:
-    """One line for each kind, or counts by reason where there are many."""
+    """One line for each kind, or counts by reason where there are many; what else these GPUs can do stands above."""
     rejected = plan.rejected
     if every or len(rejected) <= _ROWS:
-        items = [f"{_kind(one)}: {_REASONS[one.reason]}{_nearest(one)}" for one in rejected]
-        return Bullets(title="No answer", items=tuple(items))
+        items = [f"{_kind(one)}: {_share(one)}{_nearest(one, of=one.of)}" for one in rejected]
+        return Bullets(title="Layouts that are no answer", items=tuple(items))
     items = []
-    for reason, words in _REASONS.items():
+    for reason, (_, words) in _REASONS.items():
         here = [one for one in rejected if one.reason == reason]
         if here:
-            gpus = len({one.gpu for one in here})
-            layouts = plural(sum(one.layouts for one in here), "layout")
+            gpus = plural(len({one.gpu for one in here}), "GPU")
+            if not here[0].nearest:
+                items.append(f"{gpus}: {words}")
+                continue
             best = min(here, key=lambda one: (one.value or 0.0) / (one.limit or 1.0))
             near = f"; nearest {_kind(best)}{_nearest(best)}" if best.value is not None else ""
-            items.append(f"{words}: {layouts} on {plural(gpus, 'GPU')}{near}")
-    return Bullets(title="No answer (--all lists each kind)", items=tuple(items))
+            items.append(f"{plural(sum(one.layouts for one in here), 'layout')} on {gpus} {words}{near}")
+    return Bullets(title="Layouts that are no answer (--all lists each kind)", items=tuple(items))
+
+
+def _share(one: Rejected) -> str:
+    """How many of a kind's layouts a reason holds for; only the reason where it was not laid out at all."""
+    single, several = _REASONS[one.reason]
+    if not one.nearest:
+        return single
+    if one.of == 1:
+        return f"its one layout {single}"
+    count = "all" if one.layouts == one.of else f"{one.layouts} of"
+    return f"{count} {one.of} layouts {several if one.layouts > 1 else single}"
 
 
 def _kind(one: Rejected) -> str:
-    return f"{one.gpu}, {one.dtype}"
+    return f"{one.gpu}, {one.engine}, {one.dtype}"
 
 
-def _nearest(one: Rejected) -> str:
+def _nearest(one: Rejected, *, of: int = 1) -> str:
     miss = _miss(one)
     if not miss:
         return ""
-    return f", {one.nearest}: {miss}" if one.nearest else f": {miss}"
+    if not one.nearest:
+        return f": {miss}"
+    return f"; nearest {one.nearest}: {miss}" if of > 1 else f", {one.nearest}: {miss}"

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from kvplan.core.results import Estimate, OpTime
 from kvplan.core.units import GIB, MS_PER_S
 from kvplan.errors import UsageError
-from kvplan.planning.sweep_result import Sweep
 from kvplan.report.figures import COLOURS, DASHES, HATCHES, MARKERS, figure, powers, save, short, tidy
+
+if TYPE_CHECKING:
+    from kvplan.planning.sweep_result import Sweep
 
 _PARTS: Final = (
     ("weights", "weights_bytes"),

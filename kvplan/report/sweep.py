@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import islice
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from kvplan.core.dataclass import dataclass
-from kvplan.planning.sweep_result import Sweep
 from kvplan.report.blocks import Block, Bullets, Line, Table
 from kvplan.report.text import duration, gib, significant
+
+if TYPE_CHECKING:
+    from kvplan.planning.sweep_result import Sweep
 
 _ROWS: Final = 64
 _SPARKS: Final = "▁▂▃▄▅▆▇█"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import sys
 
 import pytest
 import yaml
@@ -39,14 +40,22 @@ def test_compare_answers_as_long_as_one_scenario_fits(invoke):
 @pytest.mark.parametrize(
     ("args", "words"),
     [
-        (("compare", *BASE), "two"),
+        (("compare", *BASE), "nothing to compare"),
+        (("compare", "-m", "llama-3-8b", "-g", "l4,l40s"), "--vary gpu=l4,l40s"),
+        (("compare", *BASE, "--tp", "1,2"), "--vary tp=1,2"),
+        (("compare", *BASE, "--vary", "dtype=bf16,fp7"), "fp7"),
+        (("sweep", *BASE, "--sweep", "users=1,2"), "concurrency"),
+        (("sweep", *BASE, "--sweep", "concurrency=1-64"), "concurrency=1:64:log2"),
+        (("sweep", *BASE, "--sweep", "concurrency=1..64"), "concurrency=1:64:log2"),
+        (("sweep", *BASE, "--dtype", "bf16,fp8", "--sweep", "tp=1,2"), "--sweep dtype=bf16,fp8"),
         (("compare", *BASE, "--vary", "kv-dtyp=fp8"), "kv-dtype"),
         (("compare", *BASE, "--vary", "tp"), "key=value"),
         (("compare", *BASE, "--scenario", "tp=2"), "name:key=value"),
         (("sweep", *BASE), "concurrency=1:512:log2"),
         (("sweep", *BASE, "--sweep", "concurrency=4:1"), "low:high"),
         (("sweep", "--sweep", "concurrency=1,2"), "model"),
-        (("plan", *BASE), "rate"),
+        (("plan", *BASE), "--input-tokens"),
+        (("plan", *BASE, *LOAD, "--users", 5), "--rate"),
         (("plan", *LOAD), "--model"),
         (("plan", *BASE, *LOAD, "--price", "a100-80g"), "price"),
         (("plan", *BASE, *LOAD, "--slo-ttft-ms", "fast"), "slo_ttft_ms"),
@@ -103,10 +112,10 @@ def test_plan_without_an_answer_is_told_apart(invoke):
     missed = invoke("plan", *BASE, *LOAD, "--slo-tpot-ms", 0.5)
     assert missed.exit_code == 3
     assert "NOTHING SERVES THIS LOAD" in missed.stdout
-    assert "misses the TPOT target" in missed.stdout
+    assert "layouts fit, miss the TPOT target; nearest tp 8: " in missed.stdout
     heavy = invoke("plan", "-m", "llama-3.1-70b", "-g", "t4", "--tp", 1, *LOAD)
     assert heavy.exit_code == 3
-    assert "does not fit" in heavy.stdout
+    assert "all 3 layouts do not fit; nearest pp 4: " in heavy.stdout
 
 
 def test_prices_from_a_file_and_the_command_line(invoke, tmp_path):
@@ -176,8 +185,44 @@ def test_only_the_serve_command(invoke):
     assert lines[0].startswith("vllm serve ")
 
 
-@pytest.mark.parametrize("suffix", ["png", "svg"])
-def test_pictures_of_every_command(invoke, tmp_path, suffix):
+def test_plan_without_a_load_answers_the_most(invoke):
+    args = ("plan", *BASE, "--input-tokens", "2k", "--output-tokens", 300, "--slo-tpot-ms", 30, "--max-gpus", 2)
+    most = json.loads(invoke(*args, "--json").stdout)
+    assert most["cheapest"]["gpu_count"] <= 2
+    rate = most["demand"]["rate_per_s"]
+    assert invoke(*args, "--rate", rate * 0.999).exit_code == 0
+    assert invoke(*args, "--rate", rate * 1.001).exit_code == 3
+    users = json.loads(invoke(*args, "--think-s", 10, "--json").stdout)["demand"]["users"]
+    assert invoke(*args, "--think-s", 10, "--users", users).exit_code == 0
+    assert invoke(*args, "--think-s", 10, "--users", users + 1).exit_code == 3
+
+
+def test_plan_knows_where_engines_run(invoke):
+    done = invoke("plan", "-m", "llama-3-8b", "-g", "mi300x,h100-sxm", "-e", "tensorrt-llm", *LOAD)
+    assert done.exit_code == 0
+    assert "FEWEST GPUS: 1 × h100-80g-sxm" in done.stdout
+    assert "mi300x, tensorrt-llm@1.0, as published: the engine does not run there" in done.stdout
+    assert "no backend for AMD" in invoke("estimate", "-m", "llama-3-8b", "-g", "mi300x", "-e", "tensorrt-llm").stdout
+
+
+def test_lengths_take_the_endings_of_engines(invoke):
+    found = invoke("sweep", *BASE, "--sweep", "context=8k,8K", "--input-tokens", 1000, "--output-tokens", 10, "--json")
+    assert json.loads(found.stdout)["axes"]["context"] == [8000, 8192]
+    row = json.loads(found.stdout)["rows"][0]
+    assert isinstance(row["gpu_count"], int)
+    assert isinstance(row["weights_bytes"], int)
+
+
+@pytest.mark.parametrize("args", [("sweep", *BASE, "--sweep", "tp=1,2"), ("plan", *BASE, *LOAD), ("estimate", *BASE)])
+def test_without_numpy_the_extra_is_named(invoke, args, monkeypatch, tmp_path):
+    monkeypatch.setitem(sys.modules, "numpy", None)
+    done = invoke(*args, *(("--plot", tmp_path / "x.png") if args[0] == "estimate" else ()))
+    assert done.exit_code == 2
+    assert "kvplan[" in done.stderr
+
+
+def test_pictures_of_every_command(invoke, tmp_path):
+    suffix = "svg"
     for name, args in {
         "estimate": ("estimate", *BASE, "-c", 16),
         "compare": ("compare", *BASE, "--vary", "tp=1,2"),

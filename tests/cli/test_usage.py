@@ -7,7 +7,8 @@ import json
 import pytest
 from typer.main import get_command
 
-from kvplan.cli import estimate, mistakes, plan
+from kvplan.cli import estimate, plan
+from kvplan.planning.words import PARAMETERS
 
 BASE = ("estimate", "--model", "llama-3-8b", "--gpu", "a100-80g")
 
@@ -118,4 +119,4 @@ def test_token_counts_have_the_endings_of_vllm(text, tokens, invoke):
 
 def test_every_other_word_points_at_an_option_that_exists():
     known = {parameter.name for command in (estimate, plan) for parameter in get_command(command.app).params}
-    assert set(mistakes._PARAMETERS.values()) <= known
+    assert set(PARAMETERS.values()) <= known

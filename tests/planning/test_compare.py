@@ -99,7 +99,7 @@ def test_one_scenario_is_compared_with_the_base():
 
 
 def test_nothing_to_compare():
-    with pytest.raises(UsageError, match="takes two"):
+    with pytest.raises(UsageError, match="nothing to compare"):
         kvplan.compare(model="llama-3-8b", gpu="a100-80g")
     with pytest.raises(UsageError, match="no gpu"):
         kvplan.compare(vary={"tp": [1, 2]}, model="llama-3-8b")
