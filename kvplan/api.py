@@ -10,8 +10,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from kvplan.core.deployment import Deployment, deploy
 from kvplan.core.engine import Engine, Settings, memory_bytes
-from kvplan.core.estimate import Deployment, deploy
 from kvplan.core.estimate import estimate as _estimate
 from kvplan.core.hardware import Gpu
 from kvplan.core.layout import Layout

@@ -16,9 +16,10 @@ from kvplan.calibration.record import Record
 from kvplan.calibration.records import read_records, records_from_rows
 from kvplan.calibration.scoring import Score, score
 from kvplan.core.dataclass import dataclass
+from kvplan.core.deployment import deploy
 from kvplan.core.efficiency import Efficiency
 from kvplan.core.engine import Engine, Settings
-from kvplan.core.estimate import deploy, rank_load
+from kvplan.core.estimate import rank_load
 from kvplan.core.layout import Layout
 from kvplan.core.memory import plan_memory
 from kvplan.core.precision import apply_dtype

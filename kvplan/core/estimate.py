@@ -1,186 +1,23 @@
-"""One scenario, answered: memory, capacity, latency and throughput from the same parts.
-
-`Deployment` is everything that does not depend on the load (the model laid out over GPUs under an engine); it is made
-once and asked many times.
-"""
+"""One scenario, answered: memory, capacity, latency and throughput from the same parts."""
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Protocol
 
-from kvplan.core import cache, parameters
 from kvplan.core.blocks import Pool
-from kvplan.core.cache import elements_per_token, kv_shards
-from kvplan.core.dataclass import dataclass
-from kvplan.core.efficiency import IDEAL
-from kvplan.core.engine import Engine, Settings
-from kvplan.core.hardware import Gpu
-from kvplan.core.layout import Layout
-from kvplan.core.memory import plan_memory, resolve_kv_dtype
-from kvplan.core.model import CrossAttention, Model
+from kvplan.core.deployment import Deployment
+from kvplan.core.memory import plan_memory
+from kvplan.core.model import Model
 from kvplan.core.numeric import Num, maximum, minimum
-from kvplan.core.precision import display_dtype, with_state_dtype
-from kvplan.core.results import Estimate, Latency, ModelFigures, OpTime, Range, Scenario, Throughput
-from kvplan.core.roofline import Machine
+from kvplan.core.results import Estimate, Latency, OpTime, Range, Scenario, Throughput
 from kvplan.core.serving import Load, SteadyState, steady_state
 from kvplan.core.step import breakdown
 from kvplan.core.units import MS_PER_S
-from kvplan.core.warnings import deployment_warnings
-from kvplan.core.work import StepWork, compile_work
 from kvplan.core.workload import Workload
 from kvplan.errors import UsageError
 
 #: A prompt and an answer of one token each.
 _SHORTEST = 2
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Deployment:
-    """A model laid out over GPUs under an engine.
-
-    Attributes:
-        model, gpu, engine, layout, settings: The parts.
-        kv_dtype: Cache format.
-        dtype: Display name of the weight format.
-        work: Compiled work of a step.
-        machine, ideal: The GPU under the engine's efficiencies, and under none.
-        measured: True where the efficiencies were fitted on this device family.
-        assumptions, warnings: What was assumed and what to doubt, whatever the load.
-    """
-
-    model: Model
-    gpu: Gpu
-    engine: Engine
-    layout: Layout
-    settings: Settings
-    kv_dtype: str
-    dtype: str
-    work: StepWork
-    machine: Machine
-    ideal: Machine
-    figures: ModelFigures
-    measured: bool
-    assumptions: tuple[str, ...]
-    warnings: tuple[str, ...]
-
-
-def deploy(
-    model: Model,
-    gpu: Gpu,
-    engine: Engine,
-    *,
-    layout: Layout,
-    settings: Settings,
-    kv_dtype: str | None = None,
-) -> Deployment:
-    """Lay a model out over GPUs.
-
-    Args:
-        model: The model with its precision.
-        gpu: One accelerator; all are equal.
-        engine: Rules and efficiencies.
-        layout: Ranks.
-        settings: The engine's knobs.
-        kv_dtype: Cache format, or None for the checkpoint's wish, else the model's compute dtype.
-
-    Raises:
-        UsageError: The layout does not fit the model.
-        UnknownNameError: No such cache format.
-    """
-    layout.check(model)
-    _check_speculation(model, layout, settings)
-    _check_context_parallelism(model, layout, settings)
-    assumptions = [*model.assumptions]
-    if engine.memory.state_dtype is not None:
-        told, model = model, with_state_dtype(model, engine.memory.state_dtype)
-        if model is not told:
-            assumptions.append(f"recurrent state in {engine.memory.state_dtype}: the default of {engine.name}")
-    if settings.speculative_tokens or settings.draft_model is not None:
-        assumptions.append("speculative decoding is counted in memory only: times are those without it")
-    if settings.dcp > 1:
-        assumptions.append(
-            f"context parallelism over {settings.dcp} ranks divides the cache; times are those without it"
-        )
-    resolved = resolve_kv_dtype(model, engine, kv_dtype)
-    if kv_dtype is None:
-        assumptions.append(f"kv_dtype {resolved}: {_kv_dtype_reason(model, engine)}")
-    efficiency, measured = engine.efficiency_for(gpu)
-    return Deployment(
-        model=model,
-        gpu=gpu,
-        engine=engine,
-        layout=layout,
-        settings=settings,
-        kv_dtype=resolved,
-        dtype=display_dtype(model),
-        work=compile_work(model, layout, kv_dtype=resolved),
-        machine=Machine(gpu=gpu, efficiency=efficiency, eager=settings.enforce_eager),
-        ideal=Machine(gpu=gpu, efficiency=IDEAL),
-        figures=_figures(model, resolved),
-        measured=measured,
-        assumptions=tuple(assumptions),
-        warnings=deployment_warnings(model, gpu, engine, layout, kv_dtype=resolved, measured=measured),
-    )
-
-
-def _check_speculation(model: Model, layout: Layout, settings: Settings) -> None:
-    if settings.draft_model is not None:
-        layout.check(settings.draft_model)
-    elif settings.speculative_tokens and not model.mtp_layers:
-        msg = f"speculative_tokens: {model.id} declares no multi-token-prediction layers to draft with"
-        raise UsageError(msg, hint="give draft_model, a smaller model of the same vocabulary")
-
-
-def _check_context_parallelism(model: Model, layout: Layout, settings: Settings) -> None:
-    copies = min(
-        (layout.tp // kv_shards(m, layout.tp) for g in model.groups for m in g.layer.mixers if elements_per_token(m)),
-        default=1,
-    )
-    if settings.dcp > 1 and (settings.dcp > copies or copies % settings.dcp):
-        msg = f"dcp: {settings.dcp} does not divide the {copies} copies of the cache that tp={layout.tp} keeps"
-        raise UsageError(msg, hint="raise tp, or leave dcp out: KV heads are divided before tokens")
-
-
-def _kv_dtype_reason(model: Model, engine: Engine) -> str:
-    if engine.memory.kv_dtype is not None:
-        return f"the default of {engine.name}"
-    if model.kv_dtype is not None:
-        return "the checkpoint asks for it"
-    return "the engine follows the model's compute dtype"
-
-
-def _figures(model: Model, kv_dtype: str) -> ModelFigures:
-    return ModelFigures(
-        id=model.id,
-        architecture=model.architecture,
-        params_total=parameters.parameters_total(model),
-        params_active=parameters.parameters_active(model),
-        layers=model.num_hidden_layers,
-        kv_bytes_per_token_model=cache.kv_bytes_per_token_model(model, kv_dtype),
-        state_bytes_per_sequence_model=cache.state_bytes_per_sequence_model(model),
-        max_context=model.max_context,
-    )
-
-
-def moved_to(deployment: Deployment, gpu: Gpu) -> Deployment:
-    """The same model, engine and layout on another accelerator, without compiling its work anew."""
-    efficiency, measured = deployment.engine.efficiency_for(gpu)
-    return replace(
-        deployment,
-        gpu=gpu,
-        machine=replace(deployment.machine, gpu=gpu, efficiency=efficiency),
-        ideal=Machine(gpu=gpu, efficiency=IDEAL),
-        measured=measured,
-        warnings=deployment_warnings(
-            deployment.model,
-            gpu,
-            deployment.engine,
-            deployment.layout,
-            kv_dtype=deployment.kv_dtype,
-            measured=measured,
-        ),
-    )
 
 
 class Room(Protocol):
@@ -402,8 +239,3 @@ def throughput_of(deployment: Deployment, workload: Workload, state: SteadyState
         requests_per_second=rate(1.0),
         per_gpu_output_tokens_per_second=rate(workload.output_tokens / gpus),
     )
-
-
-def has_cross_cache(model: Model) -> bool:
-    """True for a decoder that keeps a cache of its source."""
-    return any(isinstance(mixer, CrossAttention) for group in model.groups for mixer in group.layer.mixers)

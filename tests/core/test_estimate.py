@@ -8,13 +8,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kvplan.core.cache import kv_bytes_per_token_model
+from kvplan.core.deployment import deploy, moved_to
 from kvplan.core.efficiency import IDEAL, Efficiency
 from kvplan.core.engine import Scheduling, Settings
-from kvplan.core.estimate import deploy, estimate, has_cross_cache, moved_to, rank_load, rate_range, time_range
+from kvplan.core.estimate import estimate, rank_load, rate_range, time_range
 from kvplan.core.layout import Layout
 from kvplan.core.memory import plan_memory
 from kvplan.core.memory_rules import Budget, Paging
-from kvplan.core.model import CrossAttention
 from kvplan.core.parameters import weights_bytes_model
 from kvplan.core.step import StepLoad, breakdown
 from kvplan.core.workload import Workload
@@ -316,9 +316,3 @@ def test_equal_sequences_read_weights_once_and_caches_each(sequences, context):
     assert many == pytest.approx(one + (sequences - 1) * activations)
     norms = 2 * (4 * 128 + 64)
     assert one - activations == weights_bytes_model(spec) - norms
-
-
-def test_cross_caches():
-    cross = CrossAttention(num_attention_heads=8, num_key_value_heads=2, head_dim=16)
-    assert has_cross_cache(model(layer(), layer(cross)))
-    assert not has_cross_cache(model())

@@ -1,0 +1,169 @@
+"""A model laid out over GPUs under an engine: everything that does not depend on the load, made once and asked often."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from kvplan.core import cache, parameters
+from kvplan.core.cache import elements_per_token, kv_shards
+from kvplan.core.dataclass import dataclass
+from kvplan.core.efficiency import IDEAL
+from kvplan.core.engine import Engine, Settings
+from kvplan.core.hardware import Gpu
+from kvplan.core.layout import Layout
+from kvplan.core.memory import resolve_kv_dtype
+from kvplan.core.model import Model
+from kvplan.core.precision import display_dtype, with_state_dtype
+from kvplan.core.results import ModelFigures
+from kvplan.core.roofline import Machine
+from kvplan.core.warnings import deployment_warnings
+from kvplan.core.work import StepWork, compile_work
+from kvplan.errors import UsageError
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Deployment:
+    """A model laid out over GPUs under an engine.
+
+    Attributes:
+        model, gpu, engine, layout, settings: The parts.
+        kv_dtype: Cache format.
+        dtype: Display name of the weight format.
+        work: Compiled work of a step.
+        machine, ideal: The GPU under the engine's efficiencies, and under none.
+        measured: True where the efficiencies were fitted on this device family.
+        assumptions, warnings: What was assumed and what to doubt, whatever the load.
+    """
+
+    model: Model
+    gpu: Gpu
+    engine: Engine
+    layout: Layout
+    settings: Settings
+    kv_dtype: str
+    dtype: str
+    work: StepWork
+    machine: Machine
+    ideal: Machine
+    figures: ModelFigures
+    measured: bool
+    assumptions: tuple[str, ...]
+    warnings: tuple[str, ...]
+
+
+def deploy(
+    model: Model,
+    gpu: Gpu,
+    engine: Engine,
+    *,
+    layout: Layout,
+    settings: Settings,
+    kv_dtype: str | None = None,
+) -> Deployment:
+    """Lay a model out over GPUs.
+
+    Args:
+        model: The model with its precision.
+        gpu: One accelerator; all are equal.
+        engine: Rules and efficiencies.
+        layout: Ranks.
+        settings: The engine's knobs.
+        kv_dtype: Cache format, or None for the checkpoint's wish, else the model's compute dtype.
+
+    Raises:
+        UsageError: The layout does not fit the model.
+        UnknownNameError: No such cache format.
+    """
+    layout.check(model)
+    _check_speculation(model, layout, settings)
+    _check_context_parallelism(model, layout, settings)
+    assumptions = [*model.assumptions]
+    if engine.memory.state_dtype is not None:
+        told, model = model, with_state_dtype(model, engine.memory.state_dtype)
+        if model is not told:
+            assumptions.append(f"recurrent state in {engine.memory.state_dtype}: the default of {engine.name}")
+    if settings.speculative_tokens or settings.draft_model is not None:
+        assumptions.append("speculative decoding is counted in memory only: times are those without it")
+    if settings.dcp > 1:
+        assumptions.append(
+            f"context parallelism over {settings.dcp} ranks divides the cache; times are those without it"
+        )
+    resolved = resolve_kv_dtype(model, engine, kv_dtype)
+    if kv_dtype is None:
+        assumptions.append(f"kv_dtype {resolved}: {_kv_dtype_reason(model, engine)}")
+    efficiency, measured = engine.efficiency_for(gpu)
+    return Deployment(
+        model=model,
+        gpu=gpu,
+        engine=engine,
+        layout=layout,
+        settings=settings,
+        kv_dtype=resolved,
+        dtype=display_dtype(model),
+        work=compile_work(model, layout, kv_dtype=resolved),
+        machine=Machine(gpu=gpu, efficiency=efficiency, eager=settings.enforce_eager),
+        ideal=Machine(gpu=gpu, efficiency=IDEAL),
+        figures=_figures(model, resolved),
+        measured=measured,
+        assumptions=tuple(assumptions),
+        warnings=deployment_warnings(model, gpu, engine, layout, kv_dtype=resolved, measured=measured),
+    )
+
+
+def _check_speculation(model: Model, layout: Layout, settings: Settings) -> None:
+    if settings.draft_model is not None:
+        layout.check(settings.draft_model)
+    elif settings.speculative_tokens and not model.mtp_layers:
+        msg = f"speculative_tokens: {model.id} declares no multi-token-prediction layers to draft with"
+        raise UsageError(msg, hint="give draft_model, a smaller model of the same vocabulary")
+
+
+def _check_context_parallelism(model: Model, layout: Layout, settings: Settings) -> None:
+    copies = min(
+        (layout.tp // kv_shards(m, layout.tp) for g in model.groups for m in g.layer.mixers if elements_per_token(m)),
+        default=1,
+    )
+    if settings.dcp > 1 and (settings.dcp > copies or copies % settings.dcp):
+        msg = f"dcp: {settings.dcp} does not divide the {copies} copies of the cache that tp={layout.tp} keeps"
+        raise UsageError(msg, hint="raise tp, or leave dcp out: KV heads are divided before tokens")
+
+
+def _kv_dtype_reason(model: Model, engine: Engine) -> str:
+    if engine.memory.kv_dtype is not None:
+        return f"the default of {engine.name}"
+    if model.kv_dtype is not None:
+        return "the checkpoint asks for it"
+    return "the engine follows the model's compute dtype"
+
+
+def _figures(model: Model, kv_dtype: str) -> ModelFigures:
+    return ModelFigures(
+        id=model.id,
+        architecture=model.architecture,
+        params_total=parameters.parameters_total(model),
+        params_active=parameters.parameters_active(model),
+        layers=model.num_hidden_layers,
+        kv_bytes_per_token_model=cache.kv_bytes_per_token_model(model, kv_dtype),
+        state_bytes_per_sequence_model=cache.state_bytes_per_sequence_model(model),
+        max_context=model.max_context,
+    )
+
+
+def moved_to(deployment: Deployment, gpu: Gpu) -> Deployment:
+    """The same model, engine and layout on another accelerator, without compiling its work anew."""
+    efficiency, measured = deployment.engine.efficiency_for(gpu)
+    return replace(
+        deployment,
+        gpu=gpu,
+        machine=replace(deployment.machine, gpu=gpu, efficiency=efficiency),
+        ideal=Machine(gpu=gpu, efficiency=IDEAL),
+        measured=measured,
+        warnings=deployment_warnings(
+            deployment.model,
+            gpu,
+            deployment.engine,
+            deployment.layout,
+            kv_dtype=deployment.kv_dtype,
+            measured=measured,
+        ),
+    )
