@@ -26,8 +26,9 @@ ARROWS = {
     "api": {"core", "specs", "simulation", "calibration", "api", "decisions"},
     "decisions": {"core", "specs", "planning", "api", "decisions"},
     # Faces hand results to reports; file stems for lists and completion come from the registry without the API,
-    # and `models import` writes spec files.
-    "cli": {"api", "report", "cli", "specs.registry", "specs.importing"},
+    # and `models import` writes spec files. What a user may type (endings of numbers, other tools' words) is data that
+    # the faces read where scenarios read it.
+    "cli": {"api", "report", "cli", "specs.registry", "specs.importing", "core.units", "planning.words"},
     "web": {"api", "report", "web", "specs.registry"},
     "__init__": {"api", "decisions"},
     "__main__": {"cli"},
