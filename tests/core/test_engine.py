@@ -3,7 +3,7 @@ from dataclasses import replace
 import pytest
 
 from kvplan.core.efficiency import IDEAL, Efficiency
-from kvplan.core.engine import Engine, Scheduling, Settings
+from kvplan.core.engine import Engine, Scheduling, Settings, memory_bytes
 from kvplan.core.memory_rules import MemoryRules
 from kvplan.errors import UsageError
 from tests.core.builders import gpu
@@ -65,3 +65,13 @@ def test_an_engine_runs_on_the_devices_of_its_makers():
     assert ENGINE.runs_on(gpu())
     assert replace(ENGINE, vendors=("Other", "Maker")).runs_on(gpu())
     assert not replace(ENGINE, vendors=("Other",)).runs_on(gpu())
+
+
+def test_memory_in_place_of_the_cards_total():
+    assert memory_bytes(None) is None
+    assert memory_bytes(1.5) == 1.5 * 2**30
+    assert memory_bytes(1e6) == 10**6 * 2**30
+    for value in (0, -1, 1e6 + 0.5, float("inf"), float("nan")):
+        with pytest.raises(UsageError, match="gpu_memory_gib: must be above 0 and at most 1,000,000, not"):
+            memory_bytes(value)
+    assert Settings().dcp == 1
