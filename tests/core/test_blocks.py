@@ -158,3 +158,15 @@ def test_binding_part():
     )
     pool = Pool(parts=parts, max_num_seqs=1, block_tokens=1, room_bytes=110)
     assert pool.binding(5).name == "state"
+
+
+def test_a_pool_of_100_blocks_on_paper():
+    groups = (BlockGroup(units=1, block_tokens=16), BlockGroup(units=2, block_tokens=16, limit=0, extra=3))
+    part = PoolPart(name="kv", units=100, unit_bytes=10, groups=groups)
+    pool = Pool(parts=(part,), max_num_seqs=9, block_tokens=16, room_bytes=1000)
+    # four sequences have 25 blocks each: 6 of state and 19 of tokens
+    assert [pool.holds(19 * 16 + more, sequences=4) for more in (-20, 0, 1)] == [True, True, False]
+    assert (pool.longest(sequences=4), pool.longest(), pool.longest(cap=100)) == (19 * 16, 94 * 16, 100)
+    assert (pool.token_bytes(), pool.sequence_bytes(17), pool.sequences(17)) == (1, 80, 12.5)
+    wide = PoolPart(name="kv", units=2**30, unit_bytes=1, groups=(BlockGroup(units=1, block_tokens=1),))
+    assert Pool(parts=(wide,), max_num_seqs=1, block_tokens=1, room_bytes=2**30).longest() == 2**30
