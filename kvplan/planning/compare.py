@@ -50,7 +50,7 @@ def run_compare(
     *,
     vary: Mapping[str, Sequence[Any]],
 ) -> Comparison:
-    """Answer all scenarios; the first is what the others are compared with.
+    """Answer all scenarios; the first that fits is what the others are compared with.
 
     Args:
         estimate: `estimate(model, gpu, *, …)`.
@@ -80,8 +80,10 @@ def run_compare(
         raise unknown
     if len(errors) == len(answers):
         raise errors[0]
-    compared = tuple(_compared(one, answer, answers[0]) for one, answer in zip(asked, answers, strict=True))
-    return Comparison(base=plain_base(base), scenarios=compared, cautions=tuple(_cautions(compared)))
+    fit = (index for index, one in enumerate(answers) if isinstance(one, Estimate) and one.capacity.fits)
+    first = next(fit, 0)
+    compared = tuple(_compared(one, answer, answers[first]) for one, answer in zip(asked, answers, strict=True))
+    return Comparison(base=plain_base(base), scenarios=compared, cautions=tuple(_cautions(compared)), reference=first)
 
 
 def _scenario(one: object) -> Scenario:

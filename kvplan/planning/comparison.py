@@ -1,4 +1,4 @@
-"""The answer of `compare`: scenarios side by side, what changed against the first, and the terms that made it change."""
+"""The answer of `compare`: scenarios side by side, what changed against the first that fits, and the terms that made it change."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from kvplan.core.results import Dumpable, Estimate
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Term(Dumpable):
-    """One term of a quantity, before (first scenario) and after.
+    """One term of a quantity, before (the reference) and after.
 
     Attributes:
         name: What it is (`weights`, `feed_forward_gemm`, `kv_pool_bytes`, …).
@@ -61,8 +61,8 @@ class Compared(Dumpable):
         reason: Why there is no answer, or None.
         estimate: The whole answer, or None.
         values: Quantity → value, None where there is none.
-        change: Quantity → change against the first as a fraction, None where either is missing.
-        causes: Why quantities differ from the first's.
+        change: Quantity → change against the reference as a fraction, None where either is missing.
+        causes: Why quantities differ from the reference's.
     """
 
     name: str
@@ -77,18 +77,20 @@ class Compared(Dumpable):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Comparison(Dumpable):
-    """Scenarios side by side; the first is what the others are compared with.
+    """Scenarios side by side; the first that fits is what the others are compared with.
 
     Attributes:
         base: Fields that all share.
         scenarios: The scenarios in order.
         cautions: What the figures do not show (quality).
+        reference: Place of the scenario that the others are compared with: the first that fits, or 0.
     """
 
     schema: ClassVar[str | None] = "kvplan.compare/1"
     base: Mapping[str, Any]
     scenarios: tuple[Compared, ...]
     cautions: tuple[str, ...]
+    reference: int = 0
 
     @property
     def answered(self) -> int:

@@ -120,22 +120,24 @@ class ComparisonReport:
 
 def _blocks(comparison: Comparison) -> Iterator[Block]:
     scenarios = comparison.scenarios
-    first = scenarios[0]
-    yield Line(text=f"{len(scenarios)} scenarios, compared with {first.name}", tone="title")
+    first = scenarios[comparison.reference]
+    others = [one for one in scenarios if one is not first]
+    which = ", the first that fits" if comparison.reference else ""
+    yield Line(text=f"{len(scenarios)} scenarios, compared with {first.name}{which}", tone="title")
     base = ", ".join(f"{name.replace('_', '-')} {_shown(value)}" for name, value in comparison.base.items())
     if base:
         yield Line(text=base, tone="quiet")
     yield from _told(scenarios)
-    yield _table("Memory of one GPU, capacity of one replica", _MEMORY, scenarios)
+    yield _table("Memory of one GPU, capacity of one replica", _MEMORY, scenarios, first=first)
     if any(one.values["ttft_ms"] is not None for one in scenarios):
-        yield _table("Speed", _SPEED, scenarios, bar="output_tokens_per_second")
+        yield _table("Speed", _SPEED, scenarios, first=first, bar="output_tokens_per_second")
     troubles = [f"{one.name}: {_trouble(one)}" for one in scenarios if one.status != "ok"]
     if troubles:
         yield Bullets(title="Not answered, or not as asked", items=tuple(troubles), tone="warning")
-    short = tuple(_in_short(one, first) for one in scenarios[1:] if _comparable(one, first))
-    if short and _varies_in_gpus(scenarios):
+    short = tuple(_in_short(one, first) for one in others if _comparable(one, first))
+    if short and _varies(scenarios, "gpu_count"):
         yield Bullets(title="In short", items=short)
-    for one in scenarios[1:]:
+    for one in others:
         why = tuple(cause_lines(one, first))
         if why:
             yield Bullets(title=f"Why {one.name} differs", items=why)
@@ -157,10 +159,6 @@ def _told(scenarios: Sequence[Compared]) -> Iterator[Line]:
 
 def _comparable(one: Compared, first: Compared) -> bool:
     return all(each.values["max_concurrency"] and each.values["ttft_ms"] is not None for each in (one, first))
-
-
-def _varies_in_gpus(scenarios: Sequence[Compared]) -> bool:
-    return len({(one.estimate.scenario.gpu, one.values["gpu_count"]) for one in scenarios if one.estimate}) > 1
 
 
 def _in_short(one: Compared, first: Compared) -> str:
@@ -207,16 +205,17 @@ def _table(
     columns: Sequence[tuple[str, str, Callable[[float], str]]],
     scenarios: Sequence[Compared],
     *,
+    first: Compared,
     bar: str | None = None,
 ) -> Table:
     shown = [column for column in columns if column[1] != "gpu_count" or _varies(scenarios, "gpu_count")]
     most = max((one.values[bar] or 0.0 for one in scenarios), default=0.0) if bar else 0.0
     rows: list[tuple[str, ...]] = []
-    for index, one in enumerate(scenarios):
+    for one in scenarios:
         values = [_NONE if one.values[name] is None else write(one.values[name] or 0.0) for _, name, write in shown]
         drawn = "█" * round(_BAR * (one.values[bar] or 0.0) / most) if bar and most else ""
         rows.append((one.name, *values, *([drawn] if bar else [])))
-        if index and any(one.change[name] is not None for _, name, _ in shown):
+        if one is not first and any(one.change[name] is not None for _, name, _ in shown):
             changes = [_NONE if one.change[name] is None else _percent(one.change[name] or 0.0) for _, name, _ in shown]
             rows.append(("", *changes, *([""] if bar else [])))
     heads = ["", *(head for head, _, _ in shown), *([""] if bar else [])]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import itertools
 import json
 import sys
 
@@ -222,14 +223,14 @@ def test_without_numpy_the_extra_is_named(invoke, args, monkeypatch, tmp_path):
 
 
 def test_pictures_of_every_command(invoke, tmp_path):
-    suffix = "svg"
+    suffixes = itertools.cycle(("png", "svg"))
     for name, args in {
         "estimate": ("estimate", *BASE, "-c", 16),
         "compare": ("compare", *BASE, "--vary", "tp=1,2"),
         "sweep": ("sweep", *BASE, "--sweep", "concurrency=1:64:log2", "--slo-ttft-ms", 500),
         "plan": ("plan", *BASE, *LOAD),
     }.items():
-        path = tmp_path / f"{name}.{suffix}"
+        path = tmp_path / f"{name}.{next(suffixes)}"
         done = invoke(*args, "--plot", path)
         assert done.exit_code == 0, done.stderr
         assert path.stat().st_size > 5000

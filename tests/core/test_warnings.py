@@ -75,3 +75,10 @@ def test_encoders_generate_nothing():
     assert told(model(layer(attention(causal=False)))) == (words,)
     for mixers in ((attention(causal=False), attention()), (attention(causal=False), recurrent()), (recurrent(),)):
         assert words not in told(model(*[layer(mixer) for mixer in mixers]))
+
+
+def test_engines_without_a_backend_and_cards_that_cannot_be_had():
+    nvidia_only = replace(engine(), vendors=("NVIDIA",))
+    assert told(served=nvidia_only, card=replace(gpu(), vendor="NVIDIA")) == ()
+    assert "no backend for AMD devices (NVIDIA only)" in told(served=nvidia_only, card=replace(gpu(), vendor="AMD"))[0]
+    assert "hardly shipped" in told(card=replace(gpu(), available=False))[0]

@@ -92,6 +92,16 @@ def test_rows_without_an_answer_say_so():
     assert found.answered >= 1
 
 
+def test_the_first_that_fits_is_the_reference():
+    found = compare({"tp": [1, 2, 4, 8]}, model="llama-3.1-70b", gpu="h100-sxm")
+    assert found.scenarios[0].status == "does not fit"
+    assert found.reference == 1
+    assert found.scenarios[3].change["weights_bytes"] == pytest.approx(-0.75, rel=1e-3)
+    assert found.scenarios[3].change["tpot_ms"] is not None
+    assert not found.scenarios[1].causes
+    assert compare({"tp": [1, 2]}).reference == 0
+
+
 def test_one_scenario_is_compared_with_the_base():
     found = kvplan.compare(["cheap:gpu=l40s,tp=2"], model="llama-3-8b", gpu="a100-80g")
     assert [one.name for one in found.scenarios] == ["base", "cheap"]
