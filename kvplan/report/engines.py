@@ -33,6 +33,8 @@ class EngineReport:
 
 def _engine_blocks(engine: Engine) -> Iterator[Block]:
     yield Line(text=engine.name, tone="title")
+    if engine.vendors:
+        yield Line(text=f"runs on devices of {', '.join(engine.vendors)}", tone="quiet")
     for title, part in (("Memory rules", engine.memory), ("Scheduling", engine.scheduling)):
         plain = flat(plain_data(part))
         if plain:

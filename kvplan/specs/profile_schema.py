@@ -25,8 +25,8 @@ _ENUMS: Final = {"Budget": Budget, "Paging": Paging, "StateMode": StateMode}
 _POSITIVE: Final = re.compile(
     r"bandwidth|mfu|dequantise|expert_skew|block_tokens|batches_in_flight|max_num_|ratio$|factor$"
 )
-#: Constants that are a share of something.
-_SHARE: Final = re.compile(r"utilization$|(?<!fp4)_bandwidth$|_mfu")
+#: Constants that are a share of something; `fp4_…` and `dequantise_…` are factors.
+_SHARE: Final = re.compile(r"utilization$|(?<!fp4)(?<!dequantise)_bandwidth$|(?<!dequantise)_mfu")
 _ZERO_IS_NONE: Final = frozenset({"state_pool_ratio", "window_pool_ratio"})
 _ID: Final = re.compile(r"[a-z0-9][a-z0-9._-]{0,79}\Z")
 _NO_FIELDS: Final = "must hold fields of its own (`key: value`)"

@@ -17,6 +17,7 @@ def profile_yaml(engine: Engine, *, comment: str = "") -> str:
     """A complete profile of one version: nothing is inherited, fields at their defaults are left out."""
     data = {
         "id": engine.id,
+        **({"vendors": list(engine.vendors)} if engine.vendors else {}),
         "memory": _fields(engine.memory),
         "scheduling": _fields(engine.scheduling),
         "efficiency": {
