@@ -138,9 +138,15 @@ def _ranks(one: Option) -> str:
 def _sentence(one: Option, plan: Plan) -> str:
     spare = f" + {one.spare_replicas} spare" if one.spare_replicas else ""
     words = f"{one.gpu_count} × {one.gpu}: {plural(one.replicas, 'replica')}{spare} of {_ranks(one)}, {one.dtype}"
+    if _engines(plan) > 1:
+        words += f", {one.engine}"
     if plan.priced and one.cost.per_hour is not None:
         words += f", {significant(one.cost.per_hour)} an hour"
     return words
+
+
+def _engines(plan: Plan) -> int:
+    return len({one.engine for one in plan.front} | {one.engine for one in plan.rejected})
 
 
 def _chosen(one: Option, plan: Plan, *, energy: bool) -> Iterator[Block]:
@@ -192,7 +198,7 @@ def _front(plan: Plan) -> Table:
         hourly = [significant(one.cost.per_hour)] if plan.priced and one.cost.per_hour is not None else []
         rows.append(
             (
-                f"{one.gpu} {one.dtype}",
+                f"{one.gpu} {one.dtype}" + (f" {one.engine}" if _engines(plan) > 1 else ""),
                 f"{one.replicas + one.spare_replicas} × {_ranks(one).replace(' ', '').replace(',', ' ')}",
                 whole(one.gpu_count),
                 *hourly,

@@ -203,6 +203,9 @@ def test_plan_knows_where_engines_run(invoke):
     assert done.exit_code == 0
     assert "FEWEST GPUS: 1 × h100-80g-sxm" in done.stdout
     assert "mi300x, tensorrt-llm@1.0, as published: the engine does not run there" in done.stdout
+    assert "bf16, tensorrt-llm" not in done.stdout  # one engine needs no name
+    both = invoke("plan", "-m", "llama-3-8b", "-g", "h100-sxm", "-e", "tensorrt-llm,vllm", *LOAD, "--slo-tpot-ms", 6)
+    assert " bf16, tensorrt-llm@" in both.stdout
     assert "no backend for AMD" in invoke("estimate", "-m", "llama-3-8b", "-g", "mi300x", "-e", "tensorrt-llm").stdout
 
 

@@ -6,12 +6,15 @@ import itertools
 import math
 
 import pytest
+import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import kvplan
+from kvplan import api
 from kvplan.errors import UsageError
 from kvplan.planning.operating import _SHARES
+from kvplan.specs import registry
 
 SMALL = {"gpus": ["l40s", "a100-80g"], "tp": [1, 2], "pp": [1], "dtypes": [None, "fp8"]}
 LENGTHS = {"input_tokens": 1000, "output_tokens": 200}
@@ -157,6 +160,14 @@ def test_engines_run_on_what_they_have_a_backend_for():
         ("mi300x", "tensorrt-llm"),
         ("apple-m4-max", "tensorrt-llm"),
     }
+
+
+def test_vendors_of_engines_are_makers_of_cards():
+    makers = {kvplan.load_gpu(name).vendor for name in registry.ids("gpu")}
+    for name in registry.ids("engine"):
+        engine = kvplan.load_engine(name)
+        assert set(engine.vendors) <= makers
+        assert kvplan.load_engine(yaml.safe_load(api.profile_text(engine))).vendors == engine.vendors
 
 
 def test_cards_that_cannot_be_had_are_ranked_only_by_name():
