@@ -367,7 +367,7 @@ def _need_arrays(what: str) -> None:
         if hasattr(np.ndarray, "__array_namespace__"):
             return
         msg = f"{what} needs NumPy 2.0 or newer, not {np.__version__}"
-    raise UsageError(msg, hint="pip install 'kvplan[arrays]', or 'kvplan[plots]' with pictures")
+    raise UsageError(msg, hint=f"pip install 'kvplan[{'plots' if what == '--plot' else 'sweep'}]'")
 
 
 def _no_lists(base: Mapping[str, Any], option: str) -> None:

@@ -191,8 +191,8 @@ class Plan(Dumpable):
         model: Model id.
         demand, targets: The question.
         searched: Layouts that were looked at.
-        cheapest, fastest: Best by cost and by mean end-to-end time, or None where nothing serves the demand.
-        front: Plans that no other beats in both cost and end-to-end time, cheapest first.
+        cheapest, fastest: Ends of the front: best by cost and by mean end-to-end time, or None where nothing serves the demand.
+        front: Plans that no other beats in both cost and end-to-end time and that gain for what they cost, cheapest first.
         priced: True where cost is money, False where it is the number of GPUs.
         rejected: Why the others are no answer.
         growth: The cheapest plan under more load.

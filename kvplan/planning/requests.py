@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
+from pathlib import Path
 from typing import Any, Final
 
 from kvplan.errors import UnknownNameError, UsageError
-from kvplan.planning.scenarios import field_value
+from kvplan.planning.scenarios import FIELDS, field_value, number_of
 
 #: What a person writes → the argument of `kvplan.plan`.
 _ARGUMENTS: Final[dict[str, str]] = {
@@ -19,6 +20,16 @@ _ARGUMENTS: Final[dict[str, str]] = {
 }
 _COUNTS: Final = frozenset({"tp", "pp", "dp", "ep"})
 _NAMES: Final = frozenset({"gpus", "engines", "dtypes", "kv_dtypes"})
+#: Numbers and texts that no scenario has.
+_LOADS: Final[dict[str, type]] = {
+    "rate": float,
+    "users": float,
+    "think_s": float,
+    "max_gpus": int,
+    "spare_replicas": int,
+    "max_busy": float,
+}
+_TEXTS: Final = frozenset({"slo_at", "trace"})
 _KNOWN: Final = frozenset(
     {
         *_NAMES,
@@ -74,8 +85,19 @@ def plan_arguments(given: Mapping[str, Any]) -> dict[str, Any]:
         elif name in _COUNTS:
             found[name] = [field_value(name, part) for part in _parts(value)]
         else:
-            found[name] = field_value(name, value) if name == "context" else value
+            found[name] = _value(name, value)
     return found
+
+
+def _value(name: str, value: Any) -> Any:  # noqa: ANN401 - text or plain data in, the argument's kind out
+    if name in _LOADS:
+        return number_of(name, value, whole=_LOADS[name] is int)
+    if name in FIELDS and FIELDS[name] is not str:
+        return field_value(name, value)
+    if name in _TEXTS and not isinstance(value, str | Path):
+        message = f"{name}: {str(value)[:80]!r} is not text"
+        raise UsageError(message)
+    return value
 
 
 def prices(given: Mapping[str, Any] | Iterable[str]) -> dict[str, float]:

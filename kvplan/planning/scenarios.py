@@ -159,7 +159,7 @@ def field_value(name: str, value: Any) -> Any:  # noqa: ANN401 - text or plain d
         return str(value).strip()
     if kind is bool:
         return _boolean(name, value)
-    return _number(name, value, whole=kind is int)
+    return number_of(name, value, whole=kind is int)
 
 
 def _boolean(name: str, value: Any) -> bool:  # noqa: ANN401 - as field_value
@@ -170,7 +170,15 @@ def _boolean(name: str, value: Any) -> bool:  # noqa: ANN401 - as field_value
     raise UsageError(message)
 
 
-def _number(name: str, value: Any, *, whole: bool) -> int | float:  # noqa: ANN401 - as field_value
+def number_of(name: str, value: Any, *, whole: bool) -> int | float:  # noqa: ANN401 - as field_value
+    """A finite number from text, with endings, or data.
+
+    >>> number_of("rate", "2.5", whole=False)
+    2.5
+
+    Raises:
+        UsageError: It is none.
+    """
     try:
         number = float(with_ending(value.strip().replace("_", "")) if isinstance(value, str) else value)
     except (OverflowError, TypeError, ValueError):

@@ -160,6 +160,36 @@ def test_a_scenario_file_with_an_unknown_field(invoke, tmp_path):
     assert invoke("estimate", "--scenario-file", path).exit_code == 4
 
 
+@pytest.mark.parametrize(
+    "field",
+    [
+        "rate: x",
+        "users: {a: 1}",
+        "think-s: x",
+        "max-gpus: 1.5",
+        "spare-replicas: a",
+        "max-busy: q",
+        "slo-at: 5",
+        "prefix-hit-rate: x",
+        "shared-prefix-tokens: x",
+        "max-num-seqs: x",
+        "context: [8k]",
+        "trace: 5",
+        "price: 3",
+        "gpu-memory-utilization: x",
+        "input-tokens: [1, 2]",
+        "tp: x",
+        "slo-ttft-ms: [1]",
+    ],
+)
+def test_plans_in_a_scenario_file_with_values_of_another_kind(invoke, tmp_path, field):
+    path = tmp_path / "asked.yaml"
+    path.write_text(f"model: llama-3-8b\ngpu: l40s\nplan:\n  output-tokens: 100\n  {field}\n", encoding="utf-8")
+    done = invoke("plan", "--scenario-file", path, *(() if "input" in field else ("--input-tokens", 100)))
+    assert done.exit_code == 2, done.stdout
+    assert field.split(":")[0].replace("-", "_") in done.stderr.replace("-", "_") or "not a length" in done.stderr
+
+
 def test_deployments_are_written_whole_and_agree_with_the_estimate(invoke, tmp_path):
     folder = tmp_path / "deploy"
     args = ("estimate", *BASE, "--context", 8192, "--kv-dtype", "fp8", "--dtype", "fp8", "--deploy", folder)
