@@ -72,6 +72,7 @@ def plot_comparison(comparison: Comparison, path: Path) -> None:
         tidy(axes, title=title, x=unit, y="")
         axes.grid(visible=False, axis="y")
     panels.flat[0].invert_yaxis()
+    drawn.suptitle(_base(comparison.base), fontsize=10, x=0.01, ha="left")
     save(drawn, path)
 
 
@@ -137,9 +138,13 @@ def _series(sweep: Sweep, along: str) -> list[tuple[str, list[dict[str, Any]]]]:
     return list(groups.items())
 
 
+def _base(fields: Mapping[str, Any]) -> str:
+    """What all scenarios of a picture share."""
+    return ", ".join(f"{name.replace('_', '-')} {value}" for name, value in fields.items())
+
+
 def _title(sweep: Sweep, *, shown: int, total: int) -> str:
-    base = ", ".join(f"{name.replace('_', '-')} {value}" for name, value in sweep.base.items())
-    return base + (f"  ({shown} of {total} lines)" if shown < total else "")
+    return _base(sweep.base) + (f"  ({shown} of {total} lines)" if shown < total else "")
 
 
 def _line(
