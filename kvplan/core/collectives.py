@@ -69,9 +69,7 @@ def allreduce_s(payload_bytes: Num, ranks: int, *, link: Link, efficiency: Effic
     return latency + minimum(one_shot, two_shot)
 
 
-def alltoall_s(
-    tokens: Num, token_bytes: float, *, ranks: int, top_k: int, link: Link, efficiency: Efficiency
-) -> Num:
+def alltoall_s(tokens: Num, token_bytes: float, *, ranks: int, top_k: int, link: Link, efficiency: Efficiency) -> Num:
     """Time of one expert dispatch or combine [s].
 
     Each token goes to `n (1 − (1 − 1/n)^k)` distinct ranks, all but `1/n` of it over the link.

@@ -78,7 +78,9 @@ def weights_bytes_model(model: Model) -> int:
     """
     if model.exact_weight_bytes is not None:
         return model.exact_weight_bytes
-    return _buffer_bytes(model) + sum(count * tensor_bytes(tensor, model.dtype) for count, tensor in model_tensors(model))
+    return _buffer_bytes(model) + sum(
+        count * tensor_bytes(tensor, model.dtype) for count, tensor in model_tensors(model)
+    )
 
 
 def _buffer_bytes(model: Model) -> int:
@@ -121,9 +123,7 @@ def _arithmetic_bytes_per_rank(model: Model, layout: Layout) -> int:
     first += _buffer_bytes(model)
     if layout.pp == 1:
         return layers + first + last
-    tied = sum(
-        tensor_bytes(_stored(t), model.dtype, divisor=layout.divisor(t)) for t in model.tensors if not t.stored
-    )
+    tied = sum(tensor_bytes(_stored(t), model.dtype, divisor=layout.divisor(t)) for t in model.tensors if not t.stored)
     stage = ceil_div(layers * ceil_div(model.num_hidden_layers, layout.pp), model.num_hidden_layers)
     return stage + max(first, last + tied)
 

@@ -133,7 +133,7 @@ def steady_state(work: StepWork, load: Load, machine: Machine) -> SteadyState:
     else:
         together = added * (running + group - 2.0) / 2.0
         tpot = decode_step + added * (running - group) / 2.0 / maximum(gaps, 1.0)
-    occupied = load.input_tokens / chunk * stall
+    occupied = load.input_tokens / chunk * stall / work.pp  # of the slowest stage
     saturated = maximum(running * occupied - (prefill + gaps * tpot), 0.0) if load.mixes_prefill else 0.0
     residual = _residual(decode_step, stall, share) * minimum(running - 1.0, 1.0)
     queue = maximum(saturated, residual + together)

@@ -112,3 +112,10 @@ def test_grids_give_what_single_scenarios_give():
             alone = steady_state(ROUTED, one, machine())
             for name in ("ttft_s", "tpot_s", "requests_per_s"):
                 assert getattr(grid, name)[row, column] == pytest.approx(getattr(alone, name), rel=1e-12)
+
+
+@given(st.sampled_from([2, 4, 8]), st.floats(1, 30000), st.sampled_from([1.0, 50.0]))
+def test_one_request_alone_waits_for_nobody_in_a_pipeline(stages, prompt, answer):
+    alone = replace(LOAD, concurrency=1.0, input_tokens=prompt, output_tokens=answer)
+    state = steady_state(replace(DENSE, pp=stages), alone, machine())
+    assert state.queue_s == pytest.approx(0, abs=1e-12)
