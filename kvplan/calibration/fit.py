@@ -6,6 +6,7 @@ The profile that is calibrated is the prior: few rows move it little. Needs NumP
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
@@ -94,7 +95,7 @@ def calibrate(
         raise UsageError(msg, hint="give rows of one engine, or name the profile to start from with --engine")
     base: Engine = engine if engine is not None else planner.engine(rows[-1].engine_name)
     skipped: dict[str, str] = {}
-    cases = _cases(rows, base, planner, skipped)
+    cases = _cases(_of_one_engine(rows, base, planner, skipped), base, planner, skipped)
     if not cases:
         msg = "no row can be used"
         raise UsageError(msg, hint=next(iter(skipped.values()), None))
@@ -106,6 +107,24 @@ def calibrate(
         fits.append(fit)
         efficiencies[family] = fitted
     return Calibration(engine=replace(base, efficiencies=efficiencies), families=tuple(fits), skipped=skipped)
+
+
+def _of_one_engine(rows: Sequence[Record], base: Engine, planner: Planner, skipped: dict[str, str]) -> Sequence[Record]:
+    """Rows that a profile may be fitted to: those of its own engine; a profile of the user's own takes any one engine's."""
+    try:
+        planner.engine(base.id)
+    except KvplanError:
+        return rows
+    kept = []
+    for record in rows:
+        measured_on = record.engine_name.partition("@")[0]
+        with suppress(KvplanError):  # an engine that nobody knows is not this one
+            measured_on = planner.engine(record.engine_name).id
+        if measured_on == base.id:
+            kept.append(record)
+        else:
+            skipped[record.id or f"line {record.line}"] = f"measured on {measured_on}, not {base.id}"
+    return kept
 
 
 def _require_scipy() -> None:
@@ -158,6 +177,7 @@ def _cases(rows: Sequence[Record], base: Engine, planner: Planner, skipped: dict
             first,
             **{name: column(name) for name in ("input_tokens", "output_tokens", "concurrency", "budget_tokens")},
             capacity=column("capacity"),
+            equal_lengths=any(one.equal_lengths for _, one, _ in items),
             max_num_seqs=column("max_num_seqs"),
             benchmark_requests=None if first.benchmark_requests is None else column("benchmark_requests"),
         )

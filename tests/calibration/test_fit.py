@@ -74,3 +74,14 @@ def test_nothing_to_fit_and_two_engines_are_refused():
     two = [{"model": MODEL, "gpu": GPU, "engine": name, "tpot_ms": 5.0} for name in ("vllm", "sglang")]
     with pytest.raises(UsageError, match="several engines"):
         kvplan.calibrate(two)
+
+
+def test_rows_of_another_engine_move_nothing(slower):
+    mine = rows(api.load_engine("vllm"), tps=(1,))
+    others = [{**row, "id": f"other-{number}", "engine": "sglang"} for number, row in enumerate(rows(slower, tps=(1,)))]
+    found = kvplan.calibrate([*mine, *others], engine="vllm")
+    assert found.skipped["other-0"] == "measured on sglang, not vllm"
+    assert found.families == kvplan.calibrate(mine).families
+    with pytest.raises(UsageError, match="no row can be used") as refused:
+        kvplan.calibrate(others, engine="llama.cpp")
+    assert refused.value.hint == "measured on sglang, not llama.cpp"
