@@ -12,6 +12,8 @@ from kvplan.core.dataclass import dataclass
 MAX_TEXT: Final = 512
 MAX_COUNT: Final = 10**12
 MAX_NUMBER: Final = 1e15
+#: Below it a ratio to anything that is predicted is no number any more.
+MIN_NUMBER: Final = 1e-12
 
 _TRUE: Final = frozenset({"1", "true", "yes", "1.0"})
 _FALSE: Final = frozenset({"0", "false", "no", "0.0"})
@@ -45,7 +47,7 @@ def _count(cell: str) -> int:
 
 
 def _positive(cell: str) -> float:
-    if not _NUMBER.match(cell) or not 0 < (value := float(cell)) <= MAX_NUMBER:
+    if not _NUMBER.match(cell) or not MIN_NUMBER <= (value := float(cell)) <= MAX_NUMBER:
         raise CellError
     return value
 
@@ -68,7 +70,7 @@ def _flag(cell: str) -> bool:
 
 TEXT: Final = Column(_text, f"must be text of at most {MAX_TEXT} characters")
 COUNT: Final = Column(_count, "must be a whole number from 1 to 10^12")
-POSITIVE: Final = Column(_positive, "must be a finite number above 0")
+POSITIVE: Final = Column(_positive, "must be a number from 1e-12 to 1e15")
 FRACTION: Final = Column(_fraction, "must be a number above 0 and at most 1")
 FLAG: Final = Column(_flag, "must be true or false")
 
@@ -147,7 +149,7 @@ def read_cells(cells: Mapping[str, str], problems: list[tuple[str, str]]) -> dic
     >>> read_cells({"tp": "2", "gpu": "", "ttft_ms": "-1", "whatever": "x"}, problems)
     {'tp': 2}
     >>> problems
-    [('ttft_ms', "must be a finite number above 0, not '-1'")]
+    [('ttft_ms', "must be a number from 1e-12 to 1e15, not '-1'")]
     """
     values: dict[str, Any] = {}
     for name, cell in cells.items():

@@ -83,17 +83,17 @@ def test_every_problem_is_told_in_one_run(tmp_path):
         read_records(path)
     assert str(caught.value).splitlines() == [
         f"{path}:2: tp: must be a whole number from 1 to 10^12, not '0'",
-        f"{path}:3: ttft_ms: must be a finite number above 0, not '-2'",
+        f"{path}:3: ttft_ms: must be a number from 1e-12 to 1e15, not '-2'",
         f"{path}:3: model: is missing; give the column or the option of that name",
-        f"{path}:4: ttft_ms: must be a finite number above 0, not 'nan'",
+        f"{path}:4: ttft_ms: must be a number from 1e-12 to 1e15, not 'nan'",
         f"{path}:5: 2 cells under a header of 4",
     ] or sorted(str(caught.value).splitlines()) == sorted(
         [
             f"{path}:5: 2 cells under a header of 4",
             f"{path}:2: tp: must be a whole number from 1 to 10^12, not '0'",
-            f"{path}:3: ttft_ms: must be a finite number above 0, not '-2'",
+            f"{path}:3: ttft_ms: must be a number from 1e-12 to 1e15, not '-2'",
             f"{path}:3: model: is missing; give the column or the option of that name",
-            f"{path}:4: ttft_ms: must be a finite number above 0, not 'nan'",
+            f"{path}:4: ttft_ms: must be a number from 1e-12 to 1e15, not 'nan'",
         ]
     )
 
