@@ -50,10 +50,9 @@ def _missing_units(model: Model, gpu: Gpu) -> list[str]:
     for compute in sorted(c for c in computes if c in _UNITS):
         unit, _ = gpu.peak(compute)
         if unit != compute:
+            saved = "" if compute == "bf16" else ", so only bytes are saved"  # both have 16 bits
             what = "weights are expanded" if compute in {"fp8", "fp4"} else "they run"
-            found.append(
-                f"{gpu.name} has no {compute} matrix units: {what} at its {unit} rate, so only bytes are saved"
-            )
+            found.append(f"{gpu.name} has no {compute} matrix units: {what} at its {unit} rate{saved}")
     return found
 
 

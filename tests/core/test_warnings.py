@@ -46,7 +46,7 @@ def test_devices_without_measurements():
         ("nvfp4", {"bf16": 1e14, "fp8": 2e14},
          "Card has no fp4 matrix units: weights are expanded at its bf16 rate, so only bytes are saved"),
         ("w8a8", {"bf16": 1e14}, "Card has no int8 matrix units: they run at its bf16 rate, so only bytes are saved"),
-        ("bf16", {"fp16": 1e14}, "Card has no bf16 matrix units: they run at its fp16 rate, so only bytes are saved"),
+        ("bf16", {"fp16": 1e14}, "Card has no bf16 matrix units: they run at its fp16 rate"),
     ],
 )  # fmt: skip
 def test_formats_without_units_save_bytes_only(name, peaks, words):
