@@ -8,7 +8,7 @@ from typing import assert_never
 from kvplan.report.blocks import Bar, Block, Bullets, Line, Listing, Table
 from kvplan.report.text import neutral
 
-_SPECIAL = str.maketrans({"\\": "\\\\", "|": "\\|", "<": "&lt;", "*": "\\*", "`": "\\`", "_": "\\_"})
+_SPECIAL = str.maketrans({"\\": "\\\\", "[": "\\[", "|": "\\|", "<": "&lt;", "*": "\\*", "`": "\\`", "_": "\\_"})
 
 
 def render_markdown(blocks: Sequence[Block]) -> str:

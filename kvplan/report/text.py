@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import re
 import unicodedata
 from typing import TYPE_CHECKING
 
@@ -12,32 +11,41 @@ from kvplan.core.units import GIB, KIB, MIB, MS_PER_S
 if TYPE_CHECKING:  # the command line writes its errors through here and needs no results for that
     from kvplan.core.results import Range
 
-#: Control characters, bidirectional overrides and lone surrogates: what a name could use to move a cursor or lie. None of
-#: them is printable, so these patterns are compiled only for text that has a sign which isn't.
-_UNSAFE = "[\x00-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2066-\u2069\ufeff\ud800-\udfff]"
-_UNSAFE_IN_JSON = "[\x00-\x09\x0b-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]"
 _BYTE_LIMIT = 0x100
+_PLANE = 0x10000
 _ROUNDS_UP = 0.9995
 
 
 def neutral(text: str) -> str:
-    r"""Text with every control character written out, so that a terminal shows it and does nothing.
+    r"""Text with every character that is not printed written out, so that a terminal shows it and does nothing.
 
-    >>> neutral("a\x1b[31mb")
-    'a\\x1b[31mb'
+    Those are the Unicode categories of control and format characters (escape sequences, bidirectional overrides and
+    isolates, zero-width joiners, tags), line and paragraph separators, surrogates, private use and what this Python's
+    Unicode has not assigned. Letters, signs and spaces of any script stay as they are.
+
+    >>> neutral("a\x1b[31mb"), neutral("\u2066模型\U000e0041")
+    ('a\\x1b[31mb', '\\u2066模型\\U000e0041')
     """
-    return text if text.isprintable() else re.sub(_UNSAFE, lambda match: _escape(ord(match[0])), text)
+    return text if text.isprintable() else "".join(char if _is_shown(char) else _escape(ord(char)) for char in text)
 
 
 def neutral_json(document: str) -> str:
-    r"""A JSON document with control characters and lone surrogates as `\uXXXX`, newlines of its layout kept."""
+    r"""A JSON document with the same characters as `\uXXXX`: the newlines of its layout and all of its values are kept."""
     if document.replace("\n", "").isprintable():
         return document
-    return re.sub(_UNSAFE_IN_JSON, lambda match: f"\\u{ord(match[0]):04x}", document)
+    import json  # noqa: PLC0415 - errors are written through this module, and need none
+
+    return "".join(char if char == "\n" or _is_shown(char) else json.dumps(char)[1:-1] for char in document)
+
+
+def _is_shown(char: str) -> bool:
+    return char.isprintable() or unicodedata.category(char) == "Zs"
 
 
 def _escape(code: int) -> str:
-    return f"\\x{code:02x}" if code < _BYTE_LIMIT else f"\\u{code:04x}"
+    if code < _BYTE_LIMIT:
+        return f"\\x{code:02x}"
+    return f"\\u{code:04x}" if code < _PLANE else f"\\U{code:08x}"
 
 
 def width(text: str) -> int:

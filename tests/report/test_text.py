@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import json
+import sys
+import unicodedata
 
 import pytest
 
@@ -16,24 +18,30 @@ def test_significant(value, expected):
     assert text.significant(value) == expected
 
 
-@pytest.mark.parametrize("char", ["\x1b", "\x07", "\r", "\x7f", "\x9b", "\u202e", "\ud800", "\n", "\u200b"])
-def test_neutral_writes_control_characters_out(char):
-    shown = text.neutral(f"a{char}b")
-    assert char not in shown
-    assert shown.isprintable()
-    assert shown.encode()
+#: What acts on a terminal, hides, or turns text around: Unicode's categories of it, and what no Unicode has a meaning for.
+NOT_SHOWN = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"})
+EVERY_CHARACTER = [chr(code) for code in range(sys.maxunicode + 1)]
 
 
-def test_neutral_keeps_other_scripts():
-    assert text.neutral("模型 × µ –") == "模型 × µ –"
+def test_neutral_writes_out_what_is_not_shown_in_all_of_unicode_and_nothing_else():
+    for char in EVERY_CHARACTER:
+        shown = text.neutral(f"a{char}b")
+        if unicodedata.category(char) not in NOT_SHOWN:
+            assert shown == f"a{char}b"
+            continue
+        digits = shown[3:-1]
+        assert shown == f"a\\{'xuU'[(len(digits) > 2) + (len(digits) > 4)]}{digits}b"
+        assert int(digits, 16) == ord(char)
+        assert shown.isascii()
 
 
-def test_neutral_json_stays_the_same_document():
-    data = {"name": "a\x1b\x9b\ud800\u202eb", "n": 1}
-    document = text.neutral_json(json.dumps(data, ensure_ascii=False, indent=2))
-    assert json.loads(document) == data
-    assert document.encode()
-    assert not any(char in document for char in "\x1b\x9b\u202e")
+def test_neutral_json_writes_the_same_characters_out_and_keeps_every_value():
+    for start in range(0, len(EVERY_CHARACTER), 4096):
+        value = "-".join(EVERY_CHARACTER[start : start + 4096])  # two surrogates side by side would be one character
+        document = text.neutral_json(json.dumps({"v": value}, ensure_ascii=False, indent=2))
+        assert json.loads(document) == {"v": value}
+        assert {unicodedata.category(char) for char in document.replace("\n", "")}.isdisjoint(NOT_SHOWN)
+        assert document.encode()
 
 
 def test_width_counts_wide_and_combining_characters():
