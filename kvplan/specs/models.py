@@ -12,7 +12,7 @@ from kvplan.core.model import Model
 from kvplan.errors import SpecError, UsageError
 from kvplan.specs import registry
 from kvplan.specs.bundled import load_bundled
-from kvplan.specs.files import located, named, parse_json, read_bytes
+from kvplan.specs.files import MOST_JSON_ITEMS, located, named, parse_json, read_bytes
 from kvplan.specs.huggingface import canonical_id, from_config
 from kvplan.specs.overrides import override
 
@@ -114,9 +114,29 @@ def _check_spec(fields: Mapping[str, Any], source: str) -> None:
 
 
 def _from_mapping(model: Mapping[str, Any], *, assume_plain: bool, overrides: Mapping[str, Any] | None) -> Model:
+    _check_keys(model)
     if "config" in model and "model_type" not in model:
         return load_spec(model, assume_plain=assume_plain, overrides=overrides)
     return from_config(override(model, overrides), source="config", assume_plain=assume_plain)
+
+
+def _check_keys(given: Mapping[str, Any]) -> None:
+    """Keys are text at every depth, and values no more than a file may have."""
+    waiting: list[Any] = [given]
+    for _ in range(MOST_JSON_ITEMS):
+        if not waiting:
+            return
+        value = waiting.pop()
+        if isinstance(value, Mapping):
+            odd = [key for key in value if not isinstance(key, str)]
+            if odd:
+                msg = f"model: key {repr(odd[0])[:80]} must be text"
+                raise SpecError(msg)
+            waiting.extend(value.values())
+        elif isinstance(value, list | tuple):
+            waiting.extend(value)
+    msg = f"model: more than {MOST_JSON_ITEMS:,} values are refused"
+    raise SpecError(msg)
 
 
 def _from_path(path: Path, *, assume_plain: bool, overrides: Mapping[str, Any] | None) -> Model:

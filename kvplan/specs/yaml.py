@@ -30,7 +30,7 @@ MAX_NODES: Final = 40_000
 MAX_PROBLEMS: Final = 50
 
 _PREFIX = "tag:yaml.org,2002:"
-_NULL, _BOOL, _INT, _FLOAT = f"{_PREFIX}null", f"{_PREFIX}bool", f"{_PREFIX}int", f"{_PREFIX}float"
+_NULL, _BOOL, _INT, _FLOAT, _STR = (f"{_PREFIX}{kind}" for kind in ("null", "bool", "int", "float", "str"))
 _PLAIN_TAGS = frozenset({f"{_PREFIX}{kind}" for kind in ("null", "bool", "int", "float", "str", "map", "seq")})
 _RESOLVERS: Final = (
     (_BOOL, re.compile(r"(?:true|True|TRUE|false|False|FALSE)\Z"), "tTfF"),
@@ -221,16 +221,17 @@ class _Reader:
             return [self.value(item, (*loc, index)) for index, item in enumerate(node.value)]
         return self._scalar(node, loc)
 
-    def _fields(self, node: Any, loc: Location) -> dict[Any, Any]:  # noqa: ANN401 - as above
-        fields: dict[Any, Any] = {}
+    def _fields(self, node: Any, loc: Location) -> dict[str, Any]:  # noqa: ANN401 - as above
+        """A mapping; its keys are text, as in JSON, also where they are whole numbers."""
+        fields: dict[str, Any] = {}
         for key_node, value_node in node.value:
             line = key_node.start_mark.line + 1
             if not isinstance(key_node, yaml.ScalarNode):
                 self._refuse(line, loc, "a key must be a word, not a list or a mapping")
                 continue
-            key = self._scalar(key_node, loc)
-            if isinstance(key, float | bool | None):
-                self._refuse(line, loc, f"key {key_node.value!r} must be text or a whole number; quote it")
+            key: str = key_node.value
+            if key_node.tag not in {_STR, _INT}:
+                self._refuse(line, loc, f"key {key!r} must be text or a whole number; quote it")
                 continue
             if key in fields:
                 self._refuse(line, (*loc, key), f"duplicate key, first on line {self.lines[*loc, key]}")

@@ -81,6 +81,18 @@ def test_spec_mapping_and_model_pass_through():
         load_model(model, overrides={"num_hidden_layers": 1})
 
 
+def test_mappings_have_text_for_keys_and_an_end():
+    endless: dict = {"model_type": "llama"}
+    endless["text_config"] = [endless]
+    for config, told in (
+        ({"model_type": "llama", 1: 2}, "key 1 must be text"),
+        ({"id": "x", "config": {"model_type": "whisper", "a": [{None: 0}]}}, "key None must be text"),
+        (endless, "values are refused"),
+    ):
+        with pytest.raises(SpecError, match=told):
+            load_model(config)
+
+
 def test_overrides_change_the_config_first():
     wide = load_model(LLAMA, overrides={"num_key_value_heads": 4})
     assert kv_elements_per_token(wide) == 2 * kv_elements_per_token(load_model(LLAMA))

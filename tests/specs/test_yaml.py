@@ -73,6 +73,10 @@ def test_scalars(scalar: str, value: object) -> None:
     assert type(read) is type(value)
 
 
+def test_keys_are_text_as_in_json() -> None:
+    assert parse_yaml("a:\n  128: x\n  0128: y\n").data == {"a": {"128": "x", "0128": "y"}}
+
+
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
@@ -87,6 +91,8 @@ def test_scalars(scalar: str, value: object) -> None:
         (f"a: {'9' * 5000}", [f"f.yaml:1: a: number {'9' * 20} is out of range"]),
         ("? [a]\n: 1\n", ["f.yaml:1: a key must be a word, not a list or a mapping"]),
         ("true: 1\n", ["f.yaml:1: key 'true' must be text or a whole number; quote it"]),
+        ("!!python/name:os.system x: 1\n", ["f.yaml:1: key 'x' must be text or a whole number; quote it"]),
+        ("a:\n  128: 1\n  '128': 2\n", ["f.yaml:3: a.128: duplicate key, first on line 2"]),
         ("- a\n- b\n", ["f.yaml:1: expected fields (`key: value` lines)"]),
         ("", ["f.yaml:1: expected fields (`key: value` lines)"]),
         ("just text", ["f.yaml:1: expected fields (`key: value` lines)"]),
