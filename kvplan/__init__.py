@@ -20,33 +20,19 @@ from kvplan.errors import (
 if TYPE_CHECKING:
     from kvplan.api import (
         calibrate,
+        compare,
         estimate,
         explain_log,
         load_engine,
         load_gpu,
         load_model,
         needs,
+        plan,
+        sweep,
         validate,
     )
-    from kvplan.decisions import compare, plan, sweep
 
 __version__ = "0.1.0"
-
-_API = frozenset(
-    {
-        "calibrate",
-        "compare",
-        "estimate",
-        "explain_log",
-        "load_engine",
-        "load_gpu",
-        "load_model",
-        "needs",
-        "plan",
-        "sweep",
-        "validate",
-    }
-)
 
 __all__ = [
     "HubError",
@@ -70,13 +56,15 @@ __all__ = [
 ]
 
 
-def __getattr__(name: str) -> Any:  # noqa: ANN401 - any public name
-    if name in _API:
-        from kvplan import api  # noqa: PLC0415 - lazy surface
+if not TYPE_CHECKING:  # a type checker must see the signatures above, and no name that is not there
 
-        return getattr(api, name)
-    msg = f"module 'kvplan' has no attribute {name!r}"
-    raise AttributeError(msg)
+    def __getattr__(name: str) -> Any:  # noqa: ANN401 - any public name
+        if name in __all__:
+            from kvplan import api  # noqa: PLC0415 - lazy surface
+
+            return getattr(api, name)
+        msg = f"module 'kvplan' has no attribute {name!r}"
+        raise AttributeError(msg)
 
 
 def __dir__() -> list[str]:

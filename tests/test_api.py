@@ -2,15 +2,43 @@
 
 from __future__ import annotations
 
+import ast
+import inspect
 import json
 
 import pytest
 from typer.testing import CliRunner
 
 import kvplan
+from kvplan import api, errors
 from kvplan.cli.main import app
+from kvplan.planning.fields import ScenarioFields
+from kvplan.planning.scenarios import FIELDS
 
 MODELS = ["llama-3-8b", "deepseek-v3", "gemma-3-27b-it", "whisper-large-v3", "bge-m3", "recurrentgemma-9b"]
+
+
+def test_what_type_checkers_see_is_what_there_is():
+    """The imports for type checkers and the homes that are looked up at run time name the same functions."""
+    seen = {
+        (name.name, node.module.removeprefix("kvplan.api."))
+        for node in ast.walk(ast.parse(inspect.getsource(api)))
+        if isinstance(node, ast.ImportFrom) and node.module.startswith("kvplan.api.")
+        for name in node.names
+    }
+    assert seen == set(api._HOME_OF.items())
+    assert all(getattr(api, name) is not None for name in dir(api))
+    assert all(getattr(kvplan, name) is getattr(api, name, getattr(errors, name, None)) for name in kvplan.__all__)
+
+
+def test_other_questions_take_the_keywords_of_an_estimate():
+    """One list of keywords: its signature. Fields of scenarios are the same, and `needs` asks for some of them."""
+    asked = inspect.signature(kvplan.estimate).parameters
+    assert set(ScenarioFields.__annotations__) == set(asked)
+    assert {*FIELDS, "overrides"} == set(asked)
+    for name, parameter in inspect.signature(kvplan.needs).parameters.items():
+        if name != "context":  # a length of its own: an estimate plans for input + output
+            assert (parameter.default, parameter.kind) == (asked[name].default, asked[name].kind), name
 
 
 @pytest.mark.parametrize("name", MODELS)

@@ -23,14 +23,13 @@ ARROWS = {
     "simulation": {"core", "simulation"},
     "calibration": {"core", "calibration"},
     "report": {"core", "report"},
-    "api": {"core", "specs", "simulation", "calibration", "api", "decisions"},
-    "decisions": {"core", "specs", "planning", "api", "decisions"},
+    "api": {"core", "specs", "planning", "simulation", "calibration", "api"},
     # Faces hand results to reports; file stems for lists and completion come from the registry without the API,
     # and `models import` writes spec files. What a user may type (endings of numbers, other tools' words) is data that
     # the faces read where scenarios read it.
     "cli": {"api", "report", "cli", "specs.registry", "specs.importing", "core.units", "planning.words"},
     "web": {"api", "report", "web", "specs.registry"},
-    "__init__": {"api", "decisions"},
+    "__init__": {"api"},
     "__main__": {"cli"},
     "errors": set(),
 }
@@ -44,6 +43,10 @@ RESULT_TYPES = {
     "planning.plan_result",
     "planning.sweep_result",
 }
+
+
+#: Modules of the Python face, each standing on those before it (`kvplan.api` lists what each is for).
+API_FLOORS = ("loading", "deployments", "answers", "measurements", "decisions", "scenario_files", "services")
 
 
 def modules():
@@ -108,6 +111,17 @@ def test_modules_of_result_types_hold_nothing_else(name):
     path = PACKAGE / f"{name.replace('.', '/')}.py"
     inner = {item.split(".")[1] for item in imports(path) if item.startswith("kvplan.")}
     assert inner <= {"core", "errors", "calibration", "planning"}
+
+
+@pytest.mark.parametrize("name", API_FLOORS)
+def test_modules_of_the_python_face_stand_on_those_before(name):
+    below = {f"kvplan.api.{other}" for other in API_FLOORS[: API_FLOORS.index(name)]}
+    used = {item for item in imports(PACKAGE / "api" / f"{name}.py") if item.startswith("kvplan.api")}
+    assert all(any(item == one or item.startswith(f"{one}.") for one in below) for item in used), used
+
+
+def test_every_module_of_the_python_face_has_a_floor():
+    assert {path.stem for path in (PACKAGE / "api").glob("*.py")} == {"__init__", *API_FLOORS}
 
 
 def test_only_the_hub_module_imports_huggingface_hub():

@@ -125,7 +125,7 @@ def explain_log(
 
     target = destination(json=json, form=form, output=output)
 
-    given = {
+    given: dict[str, Any] = {
         "model": model,
         "gpu": gpu,
         "engine": engine,

@@ -1,78 +1,29 @@
-"""The Python face of questions about many scenarios: compare, sweep, plan, and the files that ask them.
-
-`kvplan.api` hands these functions out under its own name; one estimate never loads them.
-"""
+"""Questions about many scenarios: compare, sweep, plan."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
-from kvplan.api import EngineLike, GpuLike, ModelLike, deployment, estimate, load_engine, load_gpu, load_model
-from kvplan.core.deployment import Deployment
-from kvplan.core.engine import Settings, memory_bytes
-from kvplan.core.layout import Layout
-from kvplan.core.precision import apply_dtype, display_dtype
+from kvplan.api.answers import estimate
+from kvplan.api.deployments import deployment_of
+from kvplan.api.loading import EngineLike, GpuLike, ModelLike, load_engine, load_gpu, load_model
+from kvplan.core.engine import Settings
+from kvplan.core.precision import apply_dtype
 from kvplan.core.results import Estimate
 from kvplan.errors import UsageError
 from kvplan.planning.axes import read_axes
-from kvplan.planning.scenarios import Scenario, checked_fields, field_name, keywords
+from kvplan.planning.scenarios import Scenario, field_name, keywords
 from kvplan.specs import registry
-from kvplan.specs.scenario_file import read_mapping, read_scenario, scenario_yaml
 
 if TYPE_CHECKING:
-    from typing_extensions import Unpack
+    from typing import Unpack
 
     from kvplan.planning.comparison import Comparison
     from kvplan.planning.fields import GridFields, ScenarioFields
-    from kvplan.planning.plan_result import Option, Plan
+    from kvplan.planning.plan_result import Plan
     from kvplan.planning.sweep_result import Sweep
-
-#: Keywords of `estimate` that an engine's settings take as they are.
-_KNOBS: Final = (
-    "gpu_memory_utilization",
-    "max_num_seqs",
-    "max_num_batched_tokens",
-    "enforce_eager",
-    "n_gpu_layers",
-    "max_loras",
-    "max_lora_rank",
-    "speculative_tokens",
-    "dcp",
-)
-
-
-def deployment_of(fields: Mapping[str, Any]) -> Deployment:
-    """The deployment that fields of a scenario describe; those of the load are not asked.
-
-    Args:
-        fields: Keywords of `estimate`, and what-ifs on the model (`kv_heads`, `layers`, `config.KEY`).
-
-    Raises:
-        UsageError: Values that make no sense together.
-    """
-    for name in ("model", "gpu"):
-        if fields.get(name) is None:
-            msg = f"no {name} is given"
-            raise UsageError(msg, hint=f"name one: {name}=…")
-    given = {name: value for name, value in keywords(fields).items() if value is not None}
-    layout = Layout(**{name: given[name] for name in ("tp", "pp", "dp", "ep") if name in given})
-    gib = given.get("gpu_memory_gib")
-    draft = given.get("draft_model")
-    settings = Settings(
-        draft_model=None if draft is None else load_model(draft),
-        gpu_memory_bytes=memory_bytes(gib),
-        **{name: given[name] for name in _KNOBS if name in given},
-    )
-    parts = ("engine", "dtype", "kv_dtype", "assume_plain", "overrides")
-    return deployment(
-        given["model"],
-        given["gpu"],
-        layout=layout,
-        settings=settings,
-        **{name: given[name] for name in parts if name in given},
-    )
 
 
 def sweep(
@@ -110,7 +61,7 @@ def sweep(
     if fields.get("overrides"):
         base["overrides"] = fields["overrides"]
     found.update(read_axes(axes))
-    return run_sweep(deployment_of, base, found, ranges=ranges)
+    return run_sweep(lambda fields: deployment_of(keywords(fields)), base, found, ranges=ranges)
 
 
 def users_sweep(fields: Mapping[str, Any], answer: Estimate) -> Sweep:
@@ -265,92 +216,6 @@ def plan(
         max_busy=max_busy,
     )
     return run_plan(space, demand, targets)
-
-
-def plan_request(given: Mapping[str, Any], *, scenario_file: str | Path | None = None) -> dict[str, Any]:
-    """Arguments of `plan` from what was written on a command line, over those of a scenario file.
-
-    Raises:
-        UsageError: No model, an argument that does not exist, or a value that is not of its kind.
-    """
-    from kvplan.planning.requests import plan_arguments, prices  # noqa: PLC0415 - loaded on use
-
-    under: dict[str, Any] = {}
-    if scenario_file is not None:
-        fields, sections = read_scenario_file(scenario_file)
-        shared = ("model", "gpu", "engine", "dtype", "kv_dtype", "context")
-        under = plan_arguments({name: fields[name] for name in shared if name in fields})
-        under.update(plan_arguments(sections.get("plan") or {}))
-    mine = dict(given)
-    if isinstance(mine.get("prices"), str | Path):
-        mine["prices"] = read_mapping(Path(mine["prices"]))
-    if mine.get("price") is not None:
-        mine["prices"] = {**(mine.get("prices") or {}), **prices(mine.pop("price"))}
-    found = {**under, **plan_arguments(mine)}
-    if found.get("model") is None:
-        msg = "no model is given"
-        raise UsageError(msg, hint="--model NAME")
-    return found
-
-
-def read_scenario_file(path: str | Path) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Fields of a scenario file as keywords of `estimate`, and its sections `scenarios`, `vary`, `sweep`, `plan` as they are.
-
-    Raises:
-        SpecError: It can't be read.
-        UsageError: A field that does not exist, or a value that is not of its kind.
-    """
-    fields, sections = read_scenario(Path(path))
-    return keywords(checked_fields(fields)), sections
-
-
-def scenario_text(fields: Mapping[str, Any]) -> str:
-    """Fields and sections as the text of a scenario file."""
-    return scenario_yaml(fields)
-
-
-def service_of(answer: Estimate, fields: Mapping[str, Any], *, chosen: Option | None = None) -> dict[str, Any]:
-    """What `kvplan.report.deploy.Service` takes, so that the deployment is the one of the estimate.
-
-    Args:
-        answer: The estimate of one replica.
-        fields: What was asked.
-        chosen: The option of a plan that it belongs to, which sets a limit and replicas.
-    """
-    dtype = chosen.dtype if chosen is not None else fields.get("dtype")
-    published = display_dtype(load_model(fields["model"]))
-    gpu = load_gpu(answer.scenario.gpu if chosen is not None else fields["gpu"])
-    return {
-        "estimate": answer,
-        "model": repository_of(fields["model"]),
-        "vendor": gpu.vendor.lower(),
-        "quantization": None if dtype in {None, published} else dtype,
-        "max_num_seqs": chosen.max_num_seqs if chosen is not None else fields.get("max_num_seqs"),
-        "max_num_batched_tokens": fields.get("max_num_batched_tokens"),
-        "gpu_memory_utilization": fields.get("gpu_memory_utilization"),
-        "card_bytes": gpu.framework_memory_bytes if fields.get("gpu_memory_gib") is not None else None,
-        "enforce_eager": bool(fields.get("enforce_eager")),
-        "n_gpu_layers": fields.get("n_gpu_layers"),
-        "max_loras": fields.get("max_loras") or 0,
-        "max_lora_rank": fields.get("max_lora_rank") or 16,
-        "speculative_tokens": fields.get("speculative_tokens") or 0,
-        "dcp": fields.get("dcp") or 1,
-        "draft_model": None if fields.get("draft_model") is None else repository_of(fields["draft_model"]),
-        "replicas": chosen.replicas + chosen.spare_replicas if chosen is not None else 1,
-    }
-
-
-def repository_of(model: ModelLike) -> str:
-    """What an engine loads: the first repository among a bundled model's aliases, else the name as it was given."""
-    name = str(model) if isinstance(model, str | Path) else str(getattr(model, "id", "MODEL"))
-    found = registry.find("model", name)
-    if found is None:
-        return name
-    if "/" in name:
-        return name
-    return next(
-        (alias for alias, spec in registry.aliases("model").items() if spec == found.stem and "/" in alias), name
-    )
 
 
 def _need_arrays(what: str) -> None:
