@@ -12,7 +12,8 @@ from typing import Final
 
 from kvplan.core.dataclass import dataclass
 from kvplan.core.dtypes import FORMATS, Format
-from kvplan.core.model import Attention, LayerGroup, MixtureOfExperts, Model, Tensor, TensorClass
+from kvplan.core.model import Attention, LayerGroup, MixtureOfExperts, Model
+from kvplan.core.tensors import Tensor, TensorClass
 
 #: File type → type of a tensor for which no rule says otherwise.
 FILE_TYPES: Final[dict[str, str]] = {

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from kvplan.core.dataclass import dataclass
-from kvplan.core.model import Attention, LatentAttention, MixtureOfExperts, Model, Tensor, TensorClass
+from kvplan.core.model import Attention, LatentAttention, MixtureOfExperts, Model
+from kvplan.core.tensors import Tensor, TensorClass
 from kvplan.errors import UsageError
 
 

@@ -11,7 +11,7 @@ from kvplan.core.engine import Engine, Settings
 from kvplan.core.hardware import Gpu
 from kvplan.core.layout import Layout
 from kvplan.core.memory_rules import Budget, MemoryRules, Paging
-from kvplan.core.model import LatentAttention, Model, TensorClass
+from kvplan.core.model import LatentAttention, Model
 from kvplan.core.paging import PoolRequest, lay_out
 from kvplan.core.parameters import tensor_bytes, weights_bytes_per_rank
 from kvplan.core.reservations import (
@@ -27,6 +27,7 @@ from kvplan.core.reservations import (
     weights_extra,
 )
 from kvplan.core.results import LedgerLine
+from kvplan.core.tensors import TensorClass
 from kvplan.core.units import ceil_div
 
 

@@ -6,7 +6,8 @@ from collections.abc import Iterator
 
 from kvplan.core.dtypes import Format, format_by_id
 from kvplan.core.layout import Layout
-from kvplan.core.model import LayerGroup, MixtureOfExperts, Model, Tensor, TensorClass
+from kvplan.core.model import LayerGroup, MixtureOfExperts, Model
+from kvplan.core.tensors import Tensor, TensorClass
 from kvplan.core.units import ceil_div
 
 

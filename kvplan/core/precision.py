@@ -11,8 +11,9 @@ from typing import Final
 from kvplan.core import gguf_mixtures
 from kvplan.core.dataclass import dataclass
 from kvplan.core.dtypes import FORMATS, Format, format_by_id
-from kvplan.core.model import Layer, Model, Recurrent, Tensor, TensorClass, group_layers
+from kvplan.core.model import Layer, Model, Recurrent, group_layers
 from kvplan.core.parameters import model_tensors, tensor_bytes, tensor_format
+from kvplan.core.tensors import Tensor, TensorClass
 from kvplan.errors import UnknownNameError
 
 #: Formats that an override may name, beside the GGUF file types.

@@ -11,7 +11,8 @@ from kvplan.core.engine import Settings
 from kvplan.core.hardware import Gpu
 from kvplan.core.layout import Layout
 from kvplan.core.memory_rules import MemoryRules, Tier
-from kvplan.core.model import Attention, LatentAttention, Layer, MixtureOfExperts, Model, TensorClass
+from kvplan.core.model import Attention, LatentAttention, Layer, MixtureOfExperts, Model
+from kvplan.core.tensors import TensorClass
 from kvplan.core.units import GIB, MIB
 
 _BITS = 8

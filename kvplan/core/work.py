@@ -26,10 +26,9 @@ from kvplan.core.model import (
     MixtureOfExperts,
     Model,
     Recurrent,
-    Tensor,
-    TensorClass,
 )
 from kvplan.core.parameters import tensor_bytes, tensor_format
+from kvplan.core.tensors import Tensor, TensorClass
 
 _ACTIVATION_BYTES = 2
 _QUERY_TILE = 16

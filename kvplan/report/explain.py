@@ -13,9 +13,10 @@ from kvplan.core.cache import (
 )
 from kvplan.core.dataclass import dataclass
 from kvplan.core.dtypes import kv_bits
-from kvplan.core.model import LayerGroup, Model, Recurrent, Tensor
+from kvplan.core.model import LayerGroup, Model, Recurrent
 from kvplan.core.parameters import model_tensors, parameters_total, tensor_bytes, tensor_format, weights_bytes_model
 from kvplan.core.results import Estimate, Latency, OpTime, Throughput
+from kvplan.core.tensors import Tensor
 from kvplan.core.units import GB, MS_PER_S, TERA
 from kvplan.report.blocks import Block, Listing, Table
 from kvplan.report.layers import cache_formula, layer_numbers, mixer_words, window_words

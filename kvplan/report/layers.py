@@ -18,8 +18,8 @@ from kvplan.core.model import (
     MixtureOfExperts,
     Model,
     Recurrent,
-    TensorClass,
 )
+from kvplan.core.tensors import TensorClass
 from kvplan.report.text import exact, whole
 
 _MAX_RANGES = 3

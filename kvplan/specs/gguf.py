@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Final
 
 from kvplan.core.dtypes import FORMATS
-from kvplan.core.model import Model, Tensor, TensorClass, group_layers
+from kvplan.core.model import Model, group_layers
+from kvplan.core.tensors import Tensor, TensorClass
 from kvplan.errors import SpecError, UnsupportedModelError
 from kvplan.specs.gguf_header import GgufFile, GgufTensor, read_gguf
 from kvplan.specs.gguf_keys import ARCHITECTURES, PARALLEL, judge_leftovers, read_keys

@@ -16,9 +16,8 @@ from kvplan.core.model import (
     Mixer,
     MixtureOfExperts,
     Recurrent,
-    Tensor,
-    TensorClass,
 )
+from kvplan.core.tensors import Tensor, TensorClass
 from kvplan.errors import SpecError, UnsupportedModelError
 from kvplan.specs.gguf_header import GgufTensor
 from kvplan.specs.gguf_keys import DELTA, LATENT, MAMBA1, MAMBA2, MAY_LACK_MIXERS, SHORT, Keys

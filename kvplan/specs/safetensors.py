@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import Any, Final
 
 from kvplan.core.dataclass import dataclass
-from kvplan.core.model import Model, TensorClass
+from kvplan.core.model import Model
 from kvplan.core.parameters import weights_bytes_model
+from kvplan.core.tensors import TensorClass
 from kvplan.errors import SpecError
 from kvplan.specs.files import parse_json, read_bytes
 from kvplan.specs.safetensors_header import StoredTensor, read_file

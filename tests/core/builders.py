@@ -17,12 +17,9 @@ from kvplan.core.model import (
     MixtureOfExperts,
     Model,
     Recurrent,
-    Tensor,
-    TensorClass,
     group_layers,
-    linear,
-    norm,
 )
+from kvplan.core.tensors import Tensor, TensorClass, linear, norm
 from kvplan.core.units import GIB
 
 HIDDEN, INTERMEDIATE, VOCAB = 64, 256, 1000

@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 
 from kvplan.core.gguf_mixtures import FILE_TYPES, Shape, model_shape, role, tensor_type, use_more_bits
-from kvplan.core.model import Tensor, TensorClass, linear
+from kvplan.core.tensors import Tensor, TensorClass, linear
 from tests.core.builders import attention, experts, latent, layer, model, recurrent
 
 GQA = Shape(layers=32, gqa=4, experts=0, has_output=True)

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kvplan.core.layout import Layout
-from kvplan.core.model import Tensor, TensorClass
+from kvplan.core.tensors import Tensor, TensorClass
 from kvplan.errors import UsageError
 from tests.core.builders import attention, experts, latent, layer, model, recurrent
 

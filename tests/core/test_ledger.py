@@ -5,8 +5,9 @@ import pytest
 from kvplan.core.layout import Layout
 from kvplan.core.ledger import account, pool_request
 from kvplan.core.memory_rules import Budget, Paging, StateMode
-from kvplan.core.model import Tensor, TensorClass, Tower, norm
+from kvplan.core.model import Tower
 from kvplan.core.paging import lay_out
+from kvplan.core.tensors import Tensor, TensorClass, norm
 from tests.core.builders import attention, experts, gpu, latent, layer, model, question, recurrent
 
 WEIGHTS, TOKEN, TABLE = 814_208, 4 * 128, 4096 * 16 * 2

@@ -10,9 +10,10 @@ from kvplan.core.engine import Settings
 from kvplan.core.layout import Layout
 from kvplan.core.memory import plan_memory, pool_follows_load, resolve_kv_dtype
 from kvplan.core.memory_rules import Budget, Paging
-from kvplan.core.model import Attention, DenseFeedForward, Layer, Model, TensorClass, group_layers, linear
+from kvplan.core.model import Attention, DenseFeedForward, Layer, Model, group_layers
 from kvplan.core.parameters import weights_bytes_per_rank
 from kvplan.core.precision import apply_dtype
+from kvplan.core.tensors import TensorClass, linear
 from kvplan.core.units import GIB
 from kvplan.specs.engines import load_engine
 from kvplan.specs.hardware import load_gpu

@@ -1,16 +1,5 @@
-from kvplan.core.model import (
-    Attention,
-    Indexer,
-    Layer,
-    LayerGroup,
-    Recurrent,
-    Tensor,
-    TensorClass,
-    group_layers,
-    linear,
-    norm,
-    vector,
-)
+from kvplan.core.model import Attention, Indexer, Layer, LayerGroup, Recurrent, group_layers
+from kvplan.core.tensors import Tensor, TensorClass, linear, norm, vector
 from tests.core.builders import attention, dense, experts, layer, model
 
 

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from kvplan.core.dtypes import FORMATS
 from kvplan.core.layout import Layout
-from kvplan.core.model import DenseFeedForward, LayerGroup, MixtureOfExperts, Tensor, TensorClass, Tower, norm
+from kvplan.core.model import DenseFeedForward, LayerGroup, MixtureOfExperts, Tower
 from kvplan.core.parameters import (
     parameters_active,
     parameters_embedding,
@@ -17,6 +17,7 @@ from kvplan.core.parameters import (
     weights_bytes_per_rank,
 )
 from kvplan.core.precision import apply_dtype
+from kvplan.core.tensors import Tensor, TensorClass, norm
 from kvplan.specs.models import load_model
 from tests.core.builders import attention, dense, experts, layer, model
 

@@ -8,7 +8,7 @@ import pytest
 
 from kvplan.core.dtypes import FORMATS, integer_format
 from kvplan.core.gguf_mixtures import FILE_TYPES, FULL_PRECISION, use_more_bits
-from kvplan.core.model import DenseFeedForward, LayerGroup, TensorClass, Tower, linear
+from kvplan.core.model import DenseFeedForward, LayerGroup, Tower
 from kvplan.core.parameters import parameters_total, weights_bytes_model
 from kvplan.core.precision import (
     DTYPES,
@@ -19,6 +19,7 @@ from kvplan.core.precision import (
     precision_by_class,
     with_state_dtype,
 )
+from kvplan.core.tensors import TensorClass, linear
 from kvplan.errors import UnknownNameError
 from kvplan.specs.huggingface import from_config
 from tests.core.builders import attention, dense, experts, layer, model, recurrent

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from kvplan.core.engine import Settings
 from kvplan.core.layout import Layout
 from kvplan.core.memory_rules import MemoryRules, Tier
-from kvplan.core.model import LayerGroup, Tensor, TensorClass, Tower, linear
+from kvplan.core.model import LayerGroup, Tower
 from kvplan.core.reservations import (
     Amount,
     Limits,
@@ -25,6 +25,7 @@ from kvplan.core.reservations import (
     runtime,
     weights_extra,
 )
+from kvplan.core.tensors import Tensor, TensorClass, linear
 from kvplan.core.units import GIB, MIB
 from tests.core.builders import HIDDEN, INTERMEDIATE, VOCAB, attention, experts, gpu, latent, layer, model, recurrent
 

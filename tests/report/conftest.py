@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from kvplan.core.model import Attention, DenseFeedForward, Layer, Model, TensorClass, group_layers, linear, norm
+from kvplan.core.model import Attention, DenseFeedForward, Layer, Model, group_layers
 from kvplan.core.results import (
     Capacity,
     Estimate,
@@ -19,6 +19,7 @@ from kvplan.core.results import (
     Scenario,
     Throughput,
 )
+from kvplan.core.tensors import TensorClass, linear, norm
 
 WEIGHTS = 16_060_522_496
 PER_TOKEN = 131_072

@@ -7,7 +7,8 @@ import pytest
 from kvplan.core.efficiency import IDEAL
 from kvplan.core.engine import Engine
 from kvplan.core.hardware import Gpu
-from kvplan.core.model import Layer, MixtureOfExperts, Recurrent, TensorClass, group_layers, linear
+from kvplan.core.model import Layer, MixtureOfExperts, Recurrent, group_layers
+from kvplan.core.tensors import TensorClass, linear
 from kvplan.report.as_plain import render_plain
 from kvplan.report.engines import EngineListReport, EngineReport
 from kvplan.report.render import Form, render

@@ -12,8 +12,9 @@ import gguf
 from gguf.constants import MODEL_ARCH_NAMES
 
 from kvplan.core.cache import kv_elements_per_token, state_elements_per_sequence, window_layers
-from kvplan.core.model import Attention, MixtureOfExperts, Tensor
+from kvplan.core.model import Attention, MixtureOfExperts
 from kvplan.core.parameters import parameters_active, parameters_embedding, parameters_total
+from kvplan.core.tensors import Tensor
 from kvplan.specs.gguf import load_gguf
 from kvplan.specs.huggingface import from_config
 from kvplan.specs.huggingface.config import Config

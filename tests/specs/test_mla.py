@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 
 from kvplan.core.cache import elements_at, elements_per_token, kv_elements_per_token, kv_shards, window_layers
-from kvplan.core.model import CompressedAttention, Indexer, LatentAttention, TensorClass
+from kvplan.core.model import CompressedAttention, Indexer, LatentAttention
 from kvplan.core.parameters import parameters_active, parameters_total, weights_bytes_model
+from kvplan.core.tensors import TensorClass
 from kvplan.errors import SpecError, UnsupportedModelError
 from kvplan.specs.huggingface import from_config
 from kvplan.specs.models import load_model

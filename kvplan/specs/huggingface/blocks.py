@@ -5,19 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
-from kvplan.core.model import (
-    Attention,
-    DenseFeedForward,
-    FeedForward,
-    Layer,
-    Mixer,
-    MixtureOfExperts,
-    Tensor,
-    TensorClass,
-    linear,
-    norm,
-    vector,
-)
+from kvplan.core.model import Attention, DenseFeedForward, FeedForward, Layer, Mixer, MixtureOfExperts
+from kvplan.core.tensors import Tensor, TensorClass, linear, norm, vector
 from kvplan.specs.huggingface.blueprint import Blueprint
 from kvplan.specs.huggingface.config import Config
 from kvplan.specs.huggingface.dimensions import (

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from kvplan.core.dataclass import dataclass
-from kvplan.core.model import Layer, Tensor, Tower
+from kvplan.core.model import Layer, Tower
+from kvplan.core.tensors import Tensor
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Final
 
-from kvplan.core.model import DenseFeedForward, Layer, Tensor, TensorClass, Tower, linear, norm, vector
+from kvplan.core.model import DenseFeedForward, Layer, Tower
+from kvplan.core.tensors import Tensor, TensorClass, linear, norm, vector
 from kvplan.specs.huggingface import blocks, towers
 from kvplan.specs.huggingface.blueprint import Blueprint
 from kvplan.specs.huggingface.config import Config

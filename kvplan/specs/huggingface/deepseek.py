@@ -7,7 +7,8 @@ from dataclasses import replace
 from typing import Any, Final
 
 from kvplan.core.dataclass import dataclass
-from kvplan.core.model import Indexer, Layer, MixtureOfExperts, TensorClass, linear, norm
+from kvplan.core.model import Indexer, Layer, MixtureOfExperts
+from kvplan.core.tensors import TensorClass, linear, norm
 from kvplan.specs.huggingface import blocks
 from kvplan.specs.huggingface.blueprint import Blueprint
 from kvplan.specs.huggingface.config import Config

@@ -9,17 +9,8 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from kvplan.core.model import (
-    CompressedAttention,
-    Indexer,
-    Layer,
-    MixtureOfExperts,
-    Tensor,
-    TensorClass,
-    linear,
-    norm,
-    vector,
-)
+from kvplan.core.model import CompressedAttention, Indexer, Layer, MixtureOfExperts
+from kvplan.core.tensors import Tensor, TensorClass, linear, norm, vector
 from kvplan.specs.huggingface import blocks
 from kvplan.specs.huggingface.blueprint import Blueprint
 from kvplan.specs.huggingface.config import Config

@@ -7,8 +7,9 @@ from dataclasses import replace
 from typing import Final
 
 from kvplan.core.dataclass import dataclass
-from kvplan.core.model import DenseFeedForward, Layer, Tensor, TensorClass, linear, norm, vector
+from kvplan.core.model import DenseFeedForward, Layer
 from kvplan.core.precision import map_tensors
+from kvplan.core.tensors import Tensor, TensorClass, linear, norm, vector
 from kvplan.specs.huggingface import blocks
 from kvplan.specs.huggingface.blocks import Dimensions
 from kvplan.specs.huggingface.blueprint import Blueprint

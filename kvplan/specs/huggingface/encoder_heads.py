@@ -6,7 +6,7 @@ import re
 from typing import Final
 
 from kvplan.core.dataclass import dataclass
-from kvplan.core.model import Tensor, TensorClass, linear, norm, vector
+from kvplan.core.tensors import Tensor, TensorClass, linear, norm, vector
 from kvplan.specs.huggingface.config import Config
 
 _KIND: Final = re.compile(

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from kvplan.core.model import Attention, DenseFeedForward, Layer, TensorClass, norm, vector
+from kvplan.core.model import Attention, DenseFeedForward, Layer
+from kvplan.core.tensors import TensorClass, norm, vector
 from kvplan.specs.huggingface import blocks
 from kvplan.specs.huggingface.blueprint import Blueprint
 from kvplan.specs.huggingface.config import Config

@@ -4,17 +4,8 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from kvplan.core.model import (
-    Attention,
-    DenseFeedForward,
-    Layer,
-    MixtureOfExperts,
-    Recurrent,
-    Tensor,
-    TensorClass,
-    linear,
-    norm,
-)
+from kvplan.core.model import Attention, DenseFeedForward, Layer, MixtureOfExperts, Recurrent
+from kvplan.core.tensors import Tensor, TensorClass, linear, norm
 from kvplan.specs.huggingface import blocks
 from kvplan.specs.huggingface.blueprint import Blueprint
 from kvplan.specs.huggingface.config import Config

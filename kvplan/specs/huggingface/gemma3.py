@@ -4,17 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from kvplan.core.model import (
-    Attention,
-    FeedForward,
-    Layer,
-    MixtureOfExperts,
-    Tensor,
-    TensorClass,
-    linear,
-    norm,
-    vector,
-)
+from kvplan.core.model import Attention, FeedForward, Layer, MixtureOfExperts
+from kvplan.core.tensors import Tensor, TensorClass, linear, norm, vector
 from kvplan.specs.huggingface import blocks
 from kvplan.specs.huggingface.blocks import Dimensions
 from kvplan.specs.huggingface.blueprint import Blueprint

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any, Final
 
-from kvplan.core.model import DenseFeedForward, LatentAttention, Layer, MixtureOfExperts, Recurrent, Tower, norm
+from kvplan.core.model import DenseFeedForward, LatentAttention, Layer, MixtureOfExperts, Recurrent, Tower
+from kvplan.core.tensors import norm
 from kvplan.specs.huggingface import blocks
 from kvplan.specs.huggingface.blueprint import Blueprint
 from kvplan.specs.huggingface.config import Config

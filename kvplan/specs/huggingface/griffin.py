@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from kvplan.core.model import Attention, DenseFeedForward, Layer, Recurrent, Tensor, TensorClass, norm
+from kvplan.core.model import Attention, DenseFeedForward, Layer, Recurrent
+from kvplan.core.tensors import Tensor, TensorClass, norm
 from kvplan.specs.huggingface import blocks
 from kvplan.specs.huggingface.blueprint import Blueprint
 from kvplan.specs.huggingface.config import Config

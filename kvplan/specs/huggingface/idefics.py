@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kvplan.core.model import Tensor
+from kvplan.core.tensors import Tensor
 from kvplan.specs.huggingface import towers
 from kvplan.specs.huggingface.blueprint import Blueprint
 from kvplan.specs.huggingface.config import Config

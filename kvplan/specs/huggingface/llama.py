@@ -5,7 +5,7 @@ Sizes, tying and defaults are those of each family's published config and of its
 
 from __future__ import annotations
 
-from kvplan.core.model import TensorClass, vector
+from kvplan.core.tensors import TensorClass, vector
 from kvplan.specs.huggingface import blocks
 from kvplan.specs.huggingface.blocks import Dimensions
 from kvplan.specs.huggingface.blueprint import Blueprint

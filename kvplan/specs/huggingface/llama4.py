@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from kvplan.core.model import FeedForward, Layer, norm
+from kvplan.core.model import FeedForward, Layer
+from kvplan.core.tensors import norm
 from kvplan.specs.huggingface import blocks
 from kvplan.specs.huggingface.blueprint import Blueprint
 from kvplan.specs.huggingface.config import Config

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from kvplan.core.model import Layer, MixtureOfExperts, TensorClass, norm
+from kvplan.core.model import Layer, MixtureOfExperts
+from kvplan.core.tensors import TensorClass, norm
 from kvplan.specs.huggingface import blocks
 from kvplan.specs.huggingface.blueprint import Blueprint
 from kvplan.specs.huggingface.config import Config

@@ -4,15 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from kvplan.core.model import (
-    Attention,
-    DenseFeedForward,
-    Layer,
-    MixtureOfExperts,
-    Recurrent,
-    TensorClass,
-    norm,
-)
+from kvplan.core.model import Attention, DenseFeedForward, Layer, MixtureOfExperts, Recurrent
+from kvplan.core.tensors import TensorClass, norm
 from kvplan.specs.huggingface import blocks
 from kvplan.specs.huggingface.blueprint import Blueprint
 from kvplan.specs.huggingface.config import Config

@@ -8,17 +8,8 @@ from __future__ import annotations
 from typing import Final
 
 from kvplan.core.dataclass import dataclass
-from kvplan.core.model import (
-    DenseFeedForward,
-    Indexer,
-    LatentAttention,
-    Layer,
-    MixtureOfExperts,
-    Tensor,
-    TensorClass,
-    linear,
-    norm,
-)
+from kvplan.core.model import DenseFeedForward, Indexer, LatentAttention, Layer, MixtureOfExperts
+from kvplan.core.tensors import Tensor, TensorClass, linear, norm
 from kvplan.specs.huggingface import blocks
 from kvplan.specs.huggingface.config import Config
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from kvplan.core.model import CrossAttention, Layer, TensorClass, Tower, norm, vector
+from kvplan.core.model import CrossAttention, Layer, Tower
+from kvplan.core.tensors import TensorClass, norm, vector
 from kvplan.specs.huggingface import blocks, towers
 from kvplan.specs.huggingface.blocks import Dimensions
 from kvplan.specs.huggingface.blueprint import Blueprint

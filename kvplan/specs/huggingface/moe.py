@@ -4,11 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from kvplan.core.model import (
-    DenseFeedForward,
-    FeedForward,
-    norm,
-)
+from kvplan.core.model import DenseFeedForward, FeedForward
+from kvplan.core.tensors import norm
 from kvplan.specs.huggingface import blocks
 from kvplan.specs.huggingface.blocks import Dimensions
 from kvplan.specs.huggingface.blueprint import Blueprint

@@ -2,13 +2,8 @@
 
 from __future__ import annotations
 
-from kvplan.core.model import (
-    Attention,
-    MixtureOfExperts,
-    Tensor,
-    TensorClass,
-    norm,
-)
+from kvplan.core.model import Attention, MixtureOfExperts
+from kvplan.core.tensors import Tensor, TensorClass, norm
 from kvplan.specs.huggingface import blocks
 from kvplan.specs.huggingface.blocks import Dimensions
 from kvplan.specs.huggingface.blueprint import Blueprint

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from kvplan.core.dataclass import dataclass
-from kvplan.core.model import FeedForward, MixtureOfExperts, TensorClass
+from kvplan.core.model import FeedForward, MixtureOfExperts
+from kvplan.core.tensors import TensorClass
 from kvplan.specs.huggingface import blocks
 from kvplan.specs.huggingface.blocks import Dimensions
 from kvplan.specs.huggingface.blueprint import Blueprint

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from kvplan.core.model import Tensor, Tower
+from kvplan.core.model import Tower
+from kvplan.core.tensors import Tensor
 from kvplan.specs.huggingface import towers
 from kvplan.specs.huggingface.blueprint import Blueprint
 from kvplan.specs.huggingface.config import Config

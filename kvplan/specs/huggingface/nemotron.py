@@ -9,17 +9,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, Final
 
-from kvplan.core.model import (
-    Attention,
-    DenseFeedForward,
-    Layer,
-    MixtureOfExperts,
-    Recurrent,
-    Tensor,
-    TensorClass,
-    linear,
-    norm,
-)
+from kvplan.core.model import Attention, DenseFeedForward, Layer, MixtureOfExperts, Recurrent
+from kvplan.core.tensors import Tensor, TensorClass, linear, norm
 from kvplan.specs.huggingface import blocks
 from kvplan.specs.huggingface.blueprint import Blueprint
 from kvplan.specs.huggingface.config import MOST_LAYERS, Config

@@ -7,7 +7,8 @@ from dataclasses import replace
 from typing import Any, Final, Literal
 
 from kvplan.core.dataclass import dataclass
-from kvplan.core.model import Tensor, Tower
+from kvplan.core.model import Tower
+from kvplan.core.tensors import Tensor
 from kvplan.specs.huggingface.blueprint import Blueprint
 from kvplan.specs.huggingface.config import Config
 from kvplan.specs.huggingface.parts import parameters

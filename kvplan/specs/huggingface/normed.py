@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kvplan.core.model import Tensor, TensorClass, norm, vector
+from kvplan.core.tensors import Tensor, TensorClass, norm, vector
 from kvplan.specs.huggingface import blocks
 from kvplan.specs.huggingface.blocks import Dimensions
 from kvplan.specs.huggingface.blueprint import Blueprint

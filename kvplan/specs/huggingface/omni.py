@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Final
 
-from kvplan.core.model import Tensor, Tower
+from kvplan.core.model import Tower
+from kvplan.core.tensors import Tensor
 from kvplan.specs.huggingface import audio_towers, gemma3
 from kvplan.specs.huggingface.blueprint import Blueprint
 from kvplan.specs.huggingface.config import Config

@@ -6,8 +6,9 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from kvplan.core.dataclass import dataclass
-from kvplan.core.model import Layer, Tensor
+from kvplan.core.model import Layer
 from kvplan.core.precision import map_tensors
+from kvplan.core.tensors import Tensor
 from kvplan.specs.huggingface.blueprint import Blueprint
 from kvplan.specs.huggingface.config import Config
 

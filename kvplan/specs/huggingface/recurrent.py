@@ -9,7 +9,8 @@ from typing import Final
 
 from kvplan.core.dataclass import dataclass
 from kvplan.core.dtypes import format_by_id
-from kvplan.core.model import Recurrent, Tensor, TensorClass, linear, norm, vector
+from kvplan.core.model import Recurrent
+from kvplan.core.tensors import Tensor, TensorClass, linear, norm, vector
 from kvplan.specs.huggingface.config import Config
 
 _ATTENTION: Final = TensorClass.ATTENTION

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from kvplan.core.model import DenseFeedForward, Layer, Recurrent, TensorClass, linear, norm
+from kvplan.core.model import DenseFeedForward, Layer, Recurrent
+from kvplan.core.tensors import TensorClass, linear, norm
 from kvplan.specs.huggingface import blocks
 from kvplan.specs.huggingface.blueprint import Blueprint
 from kvplan.specs.huggingface.config import Config

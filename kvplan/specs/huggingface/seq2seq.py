@@ -6,7 +6,8 @@ from dataclasses import replace
 from typing import Final
 
 from kvplan.core.dataclass import dataclass
-from kvplan.core.model import CrossAttention, DenseFeedForward, Layer, Tensor, TensorClass, norm, vector
+from kvplan.core.model import CrossAttention, DenseFeedForward, Layer
+from kvplan.core.tensors import Tensor, TensorClass, norm, vector
 from kvplan.specs.huggingface import blocks
 from kvplan.specs.huggingface.blocks import Dimensions
 from kvplan.specs.huggingface.blueprint import Blueprint

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from kvplan.core.dataclass import dataclass
-from kvplan.core.model import Tensor
+from kvplan.core.tensors import Tensor
 from kvplan.specs.huggingface.config import Config
 from kvplan.specs.huggingface.parts import Parts, patches
 

@@ -9,7 +9,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Final
 
-from kvplan.core.model import Attention, DenseFeedForward, Layer, Recurrent, Tensor, TensorClass, linear, norm
+from kvplan.core.model import Attention, DenseFeedForward, Layer, Recurrent
+from kvplan.core.tensors import Tensor, TensorClass, linear, norm
 from kvplan.specs.huggingface import blocks
 from kvplan.specs.huggingface.blueprint import Blueprint
 from kvplan.specs.huggingface.config import Config

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Final
 
 from kvplan.core.dtypes import FORMATS, Format
-from kvplan.core.model import Tensor, TensorClass
+from kvplan.core.tensors import Tensor, TensorClass
 from kvplan.specs.huggingface.config import Config
 from kvplan.specs.quantization.names import NameList
 from kvplan.specs.quantization.plan import QuantizationPlan, Rule

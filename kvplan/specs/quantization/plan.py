@@ -8,7 +8,7 @@ from enum import StrEnum
 
 from kvplan.core.dataclass import dataclass
 from kvplan.core.dtypes import Format
-from kvplan.core.model import Tensor, TensorClass
+from kvplan.core.tensors import Tensor, TensorClass
 from kvplan.specs.quantization.names import NameList
 
 
