@@ -5,8 +5,9 @@ from __future__ import annotations
 from kvplan.core.dataclass import dataclass
 from kvplan.core.efficiency import Efficiency
 from kvplan.core.hardware import Gpu
+from kvplan.core.mixer_work import AttentionWork, RecurrentWork
 from kvplan.core.numeric import Num, maximum, minimum, select
-from kvplan.core.work import AttentionWork, ExpertWork, GemmWork, RecurrentWork
+from kvplan.core.work import ExpertWork, GemmWork
 
 _QUANTISED_ACTIVATIONS = frozenset({"fp8", "fp4", "int8", "mxfp4"})
 _HALVES = frozenset({"bf16", "fp16"})
@@ -215,8 +216,8 @@ def prefill_attention_cost(
 ) -> Cost:
     """Cost of one layer's attention for `tokens` new tokens of `prompts` prompts (or part of one) after `prior` cached ones.
 
-    For one prompt `tokens · (prior + tokens / 2)` query–key pairs, each query seeing its window at most; a pair costs its products and
-    a softmax, which the matrix units do not speed up.
+    For one prompt `tokens · (prior + tokens / 2)` query–key pairs, each query seeing its window at most; a pair costs its
+    products and a softmax, which the matrix units do not speed up. Keys and values are read once for all queries.
     """
     eff = machine.efficiency
     prompts = maximum(prompts, 1.0)
@@ -230,13 +231,8 @@ def prefill_attention_cost(
         bytes=moved,
         memory_s=moved / machine.bytes_per_s(eff.attention_bandwidth),
         compute_s=(flops + softmax) / (machine.attention_peak() * eff.attention_mfu_prefill),
-        fixed_s=select_fixed(tokens, eff.attention_s + (eff.indexer_s if attention.index_bytes else 0.0)),
+        fixed_s=select(tokens > 0, eff.attention_s + (eff.indexer_s if attention.index_bytes else 0.0), 0.0),
     )
-
-
-def select_fixed(tokens: Num, fixed_s: float) -> Num:
-    """The fixed cost of a kernel that only runs where there are tokens [s]."""
-    return select(tokens > 0, fixed_s, 0.0)
 
 
 def recurrent_cost(recurrent: RecurrentWork, *, sequences: Num, prefill: Num, prompts: Num, machine: Machine) -> Cost:

@@ -10,28 +10,15 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
-from kvplan.core.cache import kv_shards, state_bytes
 from kvplan.core.dataclass import dataclass
-from kvplan.core.dtypes import Format, kv_bits
+from kvplan.core.dtypes import Format
 from kvplan.core.layout import Layout
-from kvplan.core.model import (
-    Attention,
-    CompressedAttention,
-    CrossAttention,
-    Indexer,
-    LatentAttention,
-    Layer,
-    LayerGroup,
-    Mixer,
-    MixtureOfExperts,
-    Model,
-    Recurrent,
-)
+from kvplan.core.mixer_work import AttentionWork, RecurrentWork, attention_work, recurrent_work
+from kvplan.core.model import CrossAttention, Layer, LayerGroup, MixtureOfExperts, Model, Recurrent
 from kvplan.core.parameters import tensor_bytes, tensor_format
 from kvplan.core.tensors import Tensor, TensorClass
 
 _ACTIVATION_BYTES = 2
-_QUERY_TILE = 16
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,52 +72,6 @@ class ExpertWork:
     hidden_bytes: int
     compute: str
     dequantised: bool
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AttentionWork:
-    """The attention of one layer on one GPU.
-
-    Attributes:
-        cache_bytes: Bytes read per visible cached token and sequence [byte].
-        decode_flops: FLOPs per query token and visible token in decode [FLOP].
-        prefill_flops: The same in prefill (MLA expands its latent there) [FLOP].
-        heads: Query heads here.
-        tiles: Query tiles of one decoding sequence: its heads in tiles of 16, one per key–value head at least.
-        window: Most tokens that a query sees, or None.
-        chunked: True where the window is a fixed chunk, of which half is visible on average.
-        top_k: Most tokens that sparse attention visits, or None.
-        index_bytes: Bytes of index keys read per cached token [byte].
-        index_flops: FLOPs of the indexer per query and cached token [FLOP].
-        ratio: Tokens per compressed entry that is kept beyond the window, or None.
-        cross: True for attention over the encoder's output.
-    """
-
-    cache_bytes: float
-    decode_flops: float
-    prefill_flops: float
-    heads: float
-    tiles: float
-    window: int | None = None
-    chunked: bool = False
-    top_k: int | None = None
-    index_bytes: float = 0.0
-    index_flops: float = 0.0
-    ratio: int | None = None
-    cross: bool = False
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RecurrentWork:
-    """The recurrence of one layer on one GPU.
-
-    Attributes:
-        state_bytes: State of one sequence here [byte]; read and written once a step.
-        flops_per_token: Operations per token [FLOP].
-    """
-
-    state_bytes: float
-    flops_per_token: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -195,9 +136,9 @@ def _compile(
             experts[_expert_work(layer.feed_forward, model, layout)] += count
         for mixer in layer.mixers:
             if isinstance(mixer, Recurrent):
-                recurrent[_recurrent_work(mixer, layout)] += count
+                recurrent[recurrent_work(mixer, layout)] += count
             else:
-                attention[_attention_work(mixer, layout, kv_dtype=kv_dtype)] += count
+                attention[attention_work(mixer, layout, kv_dtype=kv_dtype)] += count
         allreduces += count * _reductions(layer, parallel=model.parallel_attention)
     for tensor in heads:
         gemms[_gemm("head", [tensor], model, layout, sampled=True)] += 1
@@ -296,87 +237,3 @@ def _expert_work(feed_forward: MixtureOfExperts, model: Model, layout: Layout) -
         compute=_compute(fmt, model),
         dequantised=fmt.compute is None,
     )
-
-
-def _index_work(indexer: Indexer | None) -> tuple[int | None, float, float]:
-    """`(top_k, bytes per cached token, FLOPs per query and cached token)`; index keys are kept in 8 bits."""
-    if indexer is None:
-        return None, 0.0, 0.0
-    if not indexer.cached:
-        return indexer.top_k, 0.0, 0.0
-    return indexer.top_k, float(indexer.head_dim), 2.0 * indexer.num_heads * indexer.head_dim
-
-
-def _attention_work(mixer: Mixer, layout: Layout, *, kv_dtype: str) -> AttentionWork:
-    element_bytes = kv_bits(kv_dtype) / 8
-    match mixer:
-        case Attention():
-            heads = mixer.num_attention_heads / layout.tp
-            flops = 2.0 * heads * (mixer.head_dim + mixer.v_head_dim)
-            kv_heads = mixer.num_key_value_heads / kv_shards(mixer, layout.tp)
-            tiles = max(heads / _QUERY_TILE, kv_heads)
-            width = kv_heads * (mixer.head_dim + mixer.v_head_dim)
-            top_k, index_bytes, index_flops = _index_work(mixer.indexer)
-            return AttentionWork(
-                cache_bytes=width * element_bytes,
-                decode_flops=flops,
-                prefill_flops=flops,
-                heads=heads,
-                tiles=tiles,
-                window=mixer.window if mixer.window is not None else mixer.chunk,
-                chunked=mixer.window is None and mixer.chunk is not None,
-                top_k=top_k,
-                index_bytes=index_bytes,
-                index_flops=index_flops,
-            )
-        case LatentAttention():
-            heads = mixer.num_attention_heads / layout.tp
-            latent = mixer.kv_lora_rank + mixer.qk_rope_head_dim
-            top_k, index_bytes, index_flops = _index_work(mixer.indexer)
-            return AttentionWork(
-                cache_bytes=latent * element_bytes,
-                decode_flops=2.0 * heads * (latent + mixer.kv_lora_rank),
-                prefill_flops=2.0 * heads * (mixer.qk_nope_head_dim + mixer.qk_rope_head_dim + mixer.v_head_dim),
-                heads=heads,
-                tiles=max(heads / _QUERY_TILE, 1.0),
-                top_k=top_k,
-                index_bytes=index_bytes,
-                index_flops=index_flops,
-            )
-        case CompressedAttention():
-            flops = 4.0 * mixer.num_attention_heads * mixer.head_dim / layout.tp
-            top_k, index_bytes, index_flops = _index_work(mixer.indexer)
-            return AttentionWork(
-                cache_bytes=mixer.head_dim * element_bytes,
-                decode_flops=flops,
-                prefill_flops=flops,
-                heads=mixer.num_attention_heads / layout.tp,
-                tiles=max(mixer.num_attention_heads / layout.tp / _QUERY_TILE, 1.0),
-                window=mixer.window,
-                top_k=top_k,
-                index_bytes=index_bytes / mixer.ratio if mixer.ratio else 0.0,
-                index_flops=index_flops / mixer.ratio if mixer.ratio else 0.0,
-                ratio=mixer.ratio,
-            )
-        case CrossAttention():
-            flops = 4.0 * mixer.num_attention_heads * mixer.head_dim / layout.tp
-            width = 2 * mixer.num_key_value_heads * mixer.head_dim / kv_shards(mixer, layout.tp)
-            heads = mixer.num_attention_heads / layout.tp
-            kv_heads = mixer.num_key_value_heads / kv_shards(mixer, layout.tp)
-            return AttentionWork(
-                cache_bytes=width * element_bytes,
-                decode_flops=flops,
-                prefill_flops=flops,
-                heads=heads,
-                tiles=max(heads / _QUERY_TILE, kv_heads),
-                cross=True,
-            )
-        case Recurrent():
-            msg = "a recurrence has no attention work"
-            raise TypeError(msg)
-
-
-def _recurrent_work(mixer: Recurrent, layout: Layout) -> RecurrentWork:
-    """State is read and written once per step; each token updates and reads it: about 6 FLOPs per state element."""
-    shards = kv_shards(mixer, layout.tp)
-    return RecurrentWork(state_bytes=state_bytes(mixer) / shards, flops_per_token=6.0 * mixer.state_elements / shards)
