@@ -10,7 +10,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kvplan.core.collectives import allreduce_s, alltoall_s, link_for
 from kvplan.core.efficiency import IDEAL, Efficiency
 from kvplan.core.roofline import (
     Machine,
@@ -141,22 +140,6 @@ def test_a_scan_is_serial_in_one_prompt_and_parallel_over_prompts():
     four = recurrent_cost(work, sequences=0, prefill=6400, prompts=4, machine=machine).compute_s
     assert one == pytest.approx(100e-6)
     assert four == pytest.approx(25e-6)
-
-
-def test_one_rank_sends_nothing_and_two_shots_win_on_large_messages():
-    link = link_for(builders.gpu(), 8)
-    assert allreduce_s(1e6, 1, link=link, efficiency=IDEAL) == 0
-    assert alltoall_s(100, 1e4, ranks=1, top_k=8, link=link, efficiency=IDEAL) == 0
-    assert allreduce_s(4e8, 8, link=link, efficiency=IDEAL) == pytest.approx(1.75 * 4e8 / 4e11)
-
-
-def test_pcie_is_shared():
-    card = builders.gpu(link_bytes_per_s=None)
-    eff = Efficiency(pcie_sharing=1.0)
-    two = allreduce_s(1e9, 2, link=link_for(card, 2), efficiency=eff)
-    four = allreduce_s(1e9, 4, link=link_for(card, 4), efficiency=eff)
-    assert two == pytest.approx(1e9 / 5e10)
-    assert four == pytest.approx(1.5 * 1e9 / 2.5e10)
 
 
 def test_arrays_give_what_plain_numbers_give():
