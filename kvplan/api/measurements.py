@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from kvplan.api.answers import estimate
 from kvplan.api.loading import EngineLike, load_engine, load_gpu, load_model
 from kvplan.specs import registry
+from kvplan.specs.files import located
 
 if TYPE_CHECKING:
     from typing import Unpack
@@ -17,7 +18,12 @@ if TYPE_CHECKING:
     from kvplan.calibration.fitted import Calibration
     from kvplan.calibration.planner import Planner
     from kvplan.calibration.validation import Validation
+    from kvplan.core.engine import Engine
+    from kvplan.core.hardware import Gpu
+    from kvplan.core.model import Model
     from kvplan.planning.fields import ScenarioFields
+
+_NAMED: Final[tuple[registry.Kind, ...]] = ("model", "gpu", "engine")
 
 
 def validate(
@@ -36,10 +42,14 @@ def validate(
 
     Raises:
         SpecError: The file is broken: all its errors in one run.
+
+    What a file names is a bundled spec, a file in its own folder, or a repository in the hub's cache: nothing else is
+    read, and nothing fetched. `defaults` are the caller's own words and may be anything.
     """
     from kvplan.calibration.validate import validate as run  # noqa: PLC0415 - loaded on use
 
-    return run(source, planner=_planner(), group_by=list(group_by), defaults=dict(defaults or {}))
+    given = _own_words(defaults)
+    return run(source, planner=_planner_of_records(given), group_by=list(group_by), defaults=given)
 
 
 def calibrate(
@@ -65,7 +75,8 @@ def calibrate(
     from kvplan.calibration.fit import calibrate as run  # noqa: PLC0415 - loaded on use
 
     start = load_engine(engine) if engine is not None else None
-    return run(source, planner=_planner(), engine=start, defaults=dict(defaults or {}))
+    given = _own_words(defaults)
+    return run(source, planner=_planner_of_records(given), engine=start, defaults=given)
 
 
 def profile_text(engine: EngineLike, *, comment: str = "") -> str:
@@ -92,6 +103,34 @@ def explain_log(source: str | Path, **options: Unpack[ScenarioFields]) -> LogExp
         return None if path is None else path.stem
 
     return run(source, planner=_planner(), known_model=known_model, options=options)
+
+
+def _own_words(defaults: Mapping[str, Any] | None) -> dict[str, Any]:
+    """What the caller says for rows that do not, files among it as paths."""
+    given = dict(defaults or {})
+    for kind in _NAMED:
+        word = given.get(kind)
+        if isinstance(word, str) and registry.find(kind, word) is None and (path := located(word)) is not None:
+            given[kind] = path
+    return given
+
+
+def _planner_of_records(own: Mapping[str, Any]) -> Planner:
+    from kvplan.calibration.planner import Planner  # noqa: PLC0415 - loaded on use
+    from kvplan.specs.engines import bundled_engine  # noqa: PLC0415
+    from kvplan.specs.hardware import bundled_gpu  # noqa: PLC0415
+    from kvplan.specs.models import named_model  # noqa: PLC0415
+
+    def model(word: str | Path) -> Model:
+        return load_model(word) if isinstance(word, Path) or word == own.get("model") else named_model(word)
+
+    def gpu(word: str | Path) -> Gpu:
+        return load_gpu(word) if isinstance(word, Path) else bundled_gpu(word)
+
+    def engine(word: str | Path) -> Engine:
+        return load_engine(word) if isinstance(word, Path) else bundled_engine(word)
+
+    return Planner(load_model=model, load_gpu=gpu, load_engine=engine, estimate=estimate)
 
 
 def _planner() -> Planner:

@@ -93,7 +93,7 @@ def calibrate(
     if not rows or (len(names) > 1 and engine is None):
         msg = "no rows with ttft_ms or tpot_ms" if not rows else f"several engines: {', '.join(sorted(names))}"
         raise UsageError(msg, hint="give rows of one engine, or name the profile to start from with --engine")
-    base: Engine = engine if engine is not None else planner.engine(rows[-1].engine_name)
+    base: Engine = engine if engine is not None else planner.engine(_engine_of(rows[-1]))
     skipped: dict[str, str] = {}
     cases = _cases(_of_one_engine(rows, base, planner, skipped), base, planner, skipped)
     if not cases:
@@ -119,12 +119,16 @@ def _of_one_engine(rows: Sequence[Record], base: Engine, planner: Planner, skipp
     for record in rows:
         measured_on = record.engine_name.partition("@")[0]
         with suppress(KvplanError):  # an engine that nobody knows is not this one
-            measured_on = planner.engine(record.engine_name).id
+            measured_on = planner.engine(_engine_of(record)).id
         if measured_on == base.id:
             kept.append(record)
         else:
             skipped[record.id or f"line {record.line}"] = f"measured on {measured_on}, not {base.id}"
     return kept
+
+
+def _engine_of(record: Record) -> str | Path:
+    return record.files.get("engine", record.engine_name)
 
 
 def _require_scipy() -> None:
@@ -197,7 +201,7 @@ def _cases(rows: Sequence[Record], base: Engine, planner: Planner, skipped: dict
 
 def _deployed(record: Record, base: Engine, planner: Planner) -> tuple[Any, Load]:
     arguments, _ = record.scenario()
-    model = planner.model(record.model if record.model_path is None else str(record.model_path))
+    model = planner.model(record.files.get("model", record.model))
     if record.dtype is not None:
         model = apply_dtype(model, record.dtype)
     layout = Layout(tp=record.tp, pp=record.pp, dp=record.dp, ep=arguments["ep"])
@@ -207,9 +211,8 @@ def _deployed(record: Record, base: Engine, planner: Planner) -> tuple[Any, Load
         max_num_batched_tokens=record.max_num_batched_tokens,
         enforce_eager=record.enforce_eager,
     )
-    deployment = deploy(
-        model, planner.gpu(record.gpu), base, layout=layout, settings=settings, kv_dtype=record.kv_dtype
-    )
+    gpu = planner.gpu(record.files.get("gpu", record.gpu))
+    deployment = deploy(model, gpu, base, layout=layout, settings=settings, kv_dtype=record.kv_dtype)
     workload = Workload(
         input_tokens=arguments["input_tokens"],
         output_tokens=arguments["output_tokens"],

@@ -15,7 +15,8 @@ class Planner:
     """Loaders and the estimate, each spec resolved once however many rows name it.
 
     Attributes:
-        load_model, load_gpu, load_engine: Name or path → spec.
+        load_model, load_gpu, load_engine: Name or path → spec. Those of records get a `Path` for a file and a word for
+            a name that stands in somebody's file.
         estimate: `estimate(model, gpu, *, engine=…, …)`.
     """
 
@@ -38,7 +39,7 @@ class Planner:
         return self._once("engine", reference, self.load_engine)
 
     def _once(self, kind: str, reference: Any, load: Callable[[Any], Any]) -> Any:  # noqa: ANN401 - as above
-        key = (kind, str(reference))
+        key = (kind, repr(reference))  # the file `x` is not what the name `x` means
         if key not in self._specs:
             try:
                 self._specs[key] = load(reference)

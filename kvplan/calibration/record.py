@@ -35,7 +35,7 @@ class Record:
         id: Name of the row.
         line: Line in its file.
         model: Model as the row names it.
-        model_path: The file that `model` means, when it means one.
+        files: `model`, `gpu` or `engine` → the file that its word means, where it means one; other words are names.
         total_gpu_gib: Memory of the card that replaces its spec's [GiB].
         length_distribution: How lengths vary around the nominal ones, in words.
         benchmark_requests: Requests of a closed-loop benchmark, or None for the steady state.
@@ -48,7 +48,6 @@ class Record:
     line: int
     model: str
     gpu: str
-    model_path: Path | None = None
     gpu_count: int | None = None
     tp: int = 1
     pp: int = 1
@@ -70,6 +69,7 @@ class Record:
     length_distribution: str | None = None
     benchmark_requests: int | None = None
     queued: bool | None = None
+    files: Mapping[str, Path] = field(default_factory=dict)
     measured: Mapping[str, float] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
 

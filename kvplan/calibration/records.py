@@ -21,6 +21,7 @@ __all__ = ["Record", "Records", "read_records", "records_from_rows"]
 
 _HINT: Final = "columns: id, model, gpu, engine, …; docs/validation.md lists them"
 _FILE_SUFFIXES: Final = (".json", ".yaml", ".yml", ".gguf")
+_NAMED: Final = ("model", "gpu", "engine")
 _INSIDE: Final = "must be a name, or a path inside the folder of this file"
 
 Row = tuple[int, Mapping[str, str], tuple[str, ...]]
@@ -48,7 +49,8 @@ def read_records(path: str | Path, *, defaults: Mapping[str, object] | None = No
 
     Args:
         path: CSV, JSONL or JSON; `-` is standard input.
-        defaults: Column → value for cells that are missing or empty (`gpu` of a benchmark file).
+        defaults: Column → value for cells that are missing or empty (`gpu` of a benchmark file). A `Path` is a file of
+            the user's own, wherever it is.
 
     Returns:
         Its records.
@@ -59,7 +61,7 @@ def read_records(path: str | Path, *, defaults: Mapping[str, object] | None = No
     """
     source = read_source(path)
     problems = Problems(path=source.path)
-    given = {name: cell_text(value) for name, value in (defaults or {}).items() if value is not None}
+    given = {name: value for name, value in (defaults or {}).items() if value is not None}
     requests = failed = 0
     if is_json(source):
         rows, requests, failed = _json_rows(source, problems)
@@ -125,53 +127,56 @@ def _request_rows(singles: list[tuple[int, Any]], problems: Problems) -> tuple[l
     return rows, requests, failed
 
 
-def _records(rows: Iterable[Row], defaults: Mapping[str, str], folder: Path, problems: Problems) -> Iterator[Record]:
-    paths: dict[str, tuple[Path | None, str | None]] = {}
+def _records(rows: Iterable[Row], defaults: Mapping[str, object], folder: Path, problems: Problems) -> Iterator[Record]:
+    seen: dict[str, tuple[Path | None, str | None]] = {}
+    words = {name: cell_text(str(value) if isinstance(value, Path) else value) for name, value in defaults.items()}
     for line, cells, notes in rows:
         broken: list[tuple[str, str]] = []
-        filled = {**cells, **{name: value for name, value in defaults.items() if not cells.get(name)}}
+        empty = [name for name in words if not cells.get(name)]
+        filled = {**cells, **{name: words[name] for name in empty}}
         values = read_cells(filled, broken)
         for name in ("model", "gpu"):
             if name not in values and all(column != name for column, _ in broken):
                 broken.append((name, "is missing; give the column or the option of that name"))
-        path: Path | None = None
-        if "model" in values:
-            model = values["model"]
-            if model not in paths:
-                paths[model] = model_path(model, folder)
-            path, rule = paths[model]
+        files = {name: path for name in empty if name in _NAMED and isinstance(path := defaults[name], Path)}
+        for name in values.keys() & set(_NAMED) - set(empty):
+            word = values[name]
+            if word not in seen:
+                seen[word] = file_beside(word, folder)
+            path, rule = seen[word]
             if rule:
-                broken.append(("model", rule))
-        broken.extend((name, _INSIDE) for name in ("gpu", "engine") if _leaves(values.get(name, "")))
+                broken.append((name, rule))
+            elif path is not None:
+                files[name] = path
         if broken:
             for column, rule in broken:
                 problems.add(line, column, rule)
             continue
         yield Record(
             line=line,
-            model_path=path,
+            files=files,
             measured={name: float(values[name]) for name in MEASURED if name in values},
             notes=notes,
             **{"id": f"row-{line}", **{name: value for name, value in values.items() if name in SCENARIO}},
         )
 
 
-def model_path(model: str, folder: Path) -> tuple[Path | None, str | None]:
-    """The file that a row's model means, None for a name; and the rule that it breaks, or None.
+def file_beside(word: str, folder: Path) -> tuple[Path | None, str | None]:
+    """The file that a row's model, GPU or engine means, None for a name; and the rule that it breaks, or None.
 
     A path is relative to the file that names it and stays below that file's folder: a table of measurements from a
     stranger reads nothing else.
     """
-    if _leaves(model):
+    if _leaves(word):
         return None, _INSIDE
-    path = folder / model
+    path = folder / word
     try:
         exists = path.exists()
     except (OSError, ValueError):
         return None, "is no name and no path"
-    if exists and ("/" in model or path.is_file()):
+    if exists and ("/" in word or path.is_file()):
         return path, None
-    return (path, None) if model.endswith(_FILE_SUFFIXES) else (None, None)
+    return (path, None) if word.endswith(_FILE_SUFFIXES) else (None, None)
 
 
 def _leaves(reference: str) -> bool:

@@ -84,12 +84,13 @@ def predict(record: Record, planner: Planner, assumptions: dict[str, None]) -> V
 
 
 def _estimate(record: Record, planner: Planner, assumptions: dict[str, None]) -> Estimate:
-    if record.model_path is not None and not record.model_path.exists():
-        message = f"no file {record.model!r} beside the records"
-        raise SpecError(message)
-    model = planner.model(record.model if record.model_path is None else str(record.model_path))
-    gpu = planner.gpu(record.gpu)
-    engine = planner.engine(record.engine_name)
+    for name, path in record.files.items():
+        if not path.exists():
+            message = f"no file {getattr(record, name)!r} beside the records"
+            raise SpecError(message)
+    model = planner.model(record.files.get("model", record.model))
+    gpu = planner.gpu(record.files.get("gpu", record.gpu))
+    engine = planner.engine(record.files.get("engine", record.engine_name))
     arguments, taken = record.scenario()
     assumptions.update(dict.fromkeys(taken))
     return planner.estimate(model, gpu, engine=engine, **arguments)

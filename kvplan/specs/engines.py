@@ -67,6 +67,15 @@ def load_engine(engine: str | os.PathLike[str] | Mapping[str, Any] | Engine, *, 
         from kvplan.specs.yaml import load_yaml  # noqa: PLC0415 - bundled profiles need no yaml
 
         return _own(load_yaml(name), version)
+    return bundled_engine(name, version=version)
+
+
+def bundled_engine(name: str, *, version: str | None = None) -> Engine:
+    """A bundled engine by its name, with or without a version; no path is looked at.
+
+    Raises:
+        UnknownNameError: No such engine, or a version without a number.
+    """
     if registry.find("engine", name) is None and (match := _NAME.match(name)):
         name, version = match["id"], match["version"]
     return _load_bundled(registry.resolve("engine", name.strip()), _wanted(version))

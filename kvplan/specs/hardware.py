@@ -43,8 +43,17 @@ def load_gpu(gpu: str | os.PathLike[str] | Mapping[str, Any] | Gpu) -> Gpu:
         return _load_mapping(gpu)
     name = named("gpu", gpu)
     if isinstance(gpu, str) and not _looks_like_path(name):
-        return _load_bundled(registry.resolve("gpu", name))
+        return bundled_gpu(name)
     return _load_file(Path(name))
+
+
+def bundled_gpu(name: str) -> Gpu:
+    """A bundled accelerator by its id or alias; no path is looked at.
+
+    Raises:
+        UnknownNameError: No bundled card has that name.
+    """
+    return _load_bundled(registry.resolve("gpu", name))
 
 
 def gpu_ids() -> list[str]:

@@ -65,12 +65,13 @@ def parse_name(name: str) -> tuple[str, str | None]:
     return match["id"], match["revision"]
 
 
-def fetch(name: str, *, headers: bool = True) -> Repository:
+def fetch(name: str, *, headers: bool = True, network: bool = True) -> Repository:
     """Fetch a repository's metadata, from the cache where it is there and the hub is offline.
 
     Args:
         name: `owner/name`, with `@revision` where it is not the main branch.
         headers: Also read the headers of the weight files.
+        network: False looks at the cache alone.
 
     Raises:
         HubError: The repository is missing, private or gated, or the hub can't be reached.
@@ -78,7 +79,10 @@ def fetch(name: str, *, headers: bool = True) -> Repository:
     """
     repo_id, revision = parse_name(name)
     client = _Client(repo_id, revision)
-    client.knock()
+    if network:
+        client.knock()
+    else:
+        client.stay_in_cache()
     config = client.json_file("config.json")
     if config is None:
         msg = f"{name}: has no config.json"
@@ -106,7 +110,7 @@ class _Client:
         set_verbosity_error()  # type: ignore[no-untyped-call]
         self.hub, self.errors = huggingface_hub, errors
         self.repo_id, self.revision = repo_id, revision
-        self.cache_only = False
+        self.cache_only = ""  # why only the cache is looked at
         self.api = huggingface_hub.HfApi(library_name="kvplan")
 
     def ask(self, question: Callable[[], _T]) -> _T:
@@ -167,15 +171,29 @@ class _Client:
         except self.errors.EntryNotFoundError:
             return
         except HubError:
-            if not self._is_cached("config.json"):
+            if self._cached_path("config.json") is None:
                 raise
-            self.cache_only = True
+            self.cache_only = f"{self.endpoint} can't be reached"
 
-    def _is_cached(self, filename: str) -> bool:
-        return isinstance(self.hub.try_to_load_from_cache(self.repo_id, filename, revision=self.revision), str)
+    def stay_in_cache(self) -> None:
+        """Ask nobody: a name out of somebody else's file is no wish of the user's to have it fetched."""
+        self.cache_only = "a name in a file is not fetched"
+        if self._cached_path("config.json") is None:
+            msg = (
+                f"{self.repo_id}: is neither bundled nor in the hub's cache, and names in a file are not fetched "
+                f"(`kvplan models show {self.repo_id}` does)"
+            )
+            raise HubError(msg)
+
+    def _cached_path(self, filename: str) -> str | None:
+        found = self.hub.try_to_load_from_cache(self.repo_id, filename, revision=self.revision)
+        return found if isinstance(found, str) else None  # else a sign that the repository is known to have none
 
     def file(self, filename: str) -> Path | None:
         """A small file of the repository in the local cache, or None where the repository has none."""
+        if self.cache_only:  # even for its cache alone, the client's download asks the network who its caller is
+            cached = self._cached_path(filename)
+            return None if cached is None else Path(cached)
         try:
             found = self.ask(
                 lambda: self.hub.hf_hub_download(
@@ -184,7 +202,6 @@ class _Client:
                     revision=self.revision,
                     library_name="kvplan",
                     endpoint=self.endpoint,
-                    local_files_only=self.cache_only,
                 )
             )
         except self.errors.EntryNotFoundError:
@@ -197,7 +214,7 @@ class _Client:
 
     def _known_without(self, filename: str) -> bool:
         """True where the cache holds the repository, but not this file: it had none, or nobody asked."""
-        return filename != "config.json" and self._is_cached("config.json")
+        return filename != "config.json" and self._cached_path("config.json") is not None
 
     def json_file(self, filename: str) -> dict[str, Any] | None:
         """A JSON object of the repository, or None where it has no such file."""
@@ -227,14 +244,14 @@ class _Client:
             return None, (f"weights are counted from the config, their headers could not be read: {error}",)
 
     def _cached(self, names: list[str]) -> safetensors.WeightFiles | None:
-        paths = [self.hub.try_to_load_from_cache(self.repo_id, name, revision=self.revision) for name in names]
-        if not all(isinstance(path, str) for path in paths):
+        paths = [Path(path) for path in map(self._cached_path, names) if path is not None]
+        if len(paths) < len(names):
             return None
-        return safetensors.gather((Path(path).name, read_file(Path(path))) for path in map(str, paths))
+        return safetensors.gather((path.name, read_file(path)) for path in paths)
 
     def _remote(self, names: list[str]) -> safetensors.WeightFiles:
         if self.cache_only:
-            msg = f"{self.repo_id}: {self.endpoint} can't be reached, and the cache holds only the config"
+            msg = f"{self.repo_id}: {self.cache_only}, and the cache holds only the config"
             raise HubError(msg)
         with ThreadPoolExecutor(max_workers=min(_THREADS, len(names))) as pool:
             return safetensors.gather(zip(names, pool.map(self._header, names), strict=True))

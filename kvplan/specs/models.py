@@ -65,6 +65,21 @@ def load_model(model: ModelLike, *, assume_plain: bool = False, overrides: Mappi
     return load_spec(registry.resolve("model", name))
 
 
+def named_model(name: str) -> Model:
+    """A model by its name alone: bundled, or a repository in the hub's cache; no path is looked at and nobody asked.
+
+    Raises:
+        UnknownNameError: No bundled model has that name.
+        HubError: The cache does not hold the repository.
+    """
+    if registry.find("model", name) is None and name.count("/") == 1:
+        from kvplan.specs.repository import load_repository  # noqa: PLC0415 - as above
+
+        return load_repository(name, network=False)
+    spec = registry.resolve("model", name)
+    return _from_spec(load_bundled(spec).data, str(spec), assume_plain=False, overrides=None)
+
+
 def load_spec(
     spec: str | os.PathLike[str] | Mapping[str, Any],
     *,

@@ -144,7 +144,7 @@ def test_a_path_is_relative_to_the_file(tmp_path):
     (tmp_path / "configs").mkdir()
     (tmp_path / "configs" / "m.json").write_text("{}")
     record = read_records(written(tmp_path, "model,gpu\nconfigs/m.json,g\n")).records[0]
-    assert record.model_path == tmp_path / "configs" / "m.json"
+    assert record.files == {"model": tmp_path / "configs" / "m.json"}
 
 
 def test_lengths_by_distribution_and_the_burst_of_a_closed_loop(tmp_path):
