@@ -10,10 +10,10 @@ from kvplan.core.dataclass import dataclass
 from kvplan.core.engine import Engine, Settings
 from kvplan.core.hardware import Gpu
 from kvplan.core.layout import Layout
+from kvplan.core.loaded_weights import layers_on_cpu, loaded_weights, weights_extra
 from kvplan.core.memory_rules import Budget, MemoryRules, Paging
 from kvplan.core.model import LatentAttention, Model
 from kvplan.core.paging import PoolRequest, lay_out
-from kvplan.core.parameters import tensor_bytes, weights_bytes_per_rank
 from kvplan.core.reservations import (
     Amount,
     Limits,
@@ -22,12 +22,9 @@ from kvplan.core.reservations import (
     gib_text,
     graphs,
     limits_for,
-    lora_slots,
     runtime,
-    weights_extra,
 )
 from kvplan.core.results import LedgerLine
-from kvplan.core.tensors import TensorClass
 from kvplan.core.units import ceil_div
 
 
@@ -126,8 +123,8 @@ def account(question: Question, *, layers: tuple[CachedLayer, ...] | None = None
     fraction = settings.gpu_memory_utilization or rules.utilization
     if fraction is None:
         fraction = computed_fraction(rules, model, layout, limits, total_bytes=total)
-    skipped = 0 if gpu.unified_memory else _layers_on_cpu(model, settings)
-    weights, beside = _weights(rules, question, skipped=skipped), weights_extra(rules, model)
+    weights = loaded_weights(rules, model, layout=layout, settings=settings, gpu=gpu)
+    beside = weights_extra(rules, model)
     peak, context = activation(rules, model, layout, limits), runtime(rules, gpu, layout)
     around = _together(context, beside)
     captured = graphs(rules, model, layout, limits, eager=settings.enforce_eager)
@@ -184,7 +181,7 @@ def layers_of(question: Question) -> tuple[CachedLayer, ...]:
         source_tokens=question.source_tokens,
         sparse_latent_rows=question.engine.memory.sparse_latent_rows,
         speculative_tokens=question.settings.speculative_tokens,
-        skip_layers=0 if question.gpu.unified_memory else _layers_on_cpu(question.model, question.settings),
+        skip_layers=layers_on_cpu(question.model, settings=question.settings, gpu=question.gpu),
     )
     draft = question.settings.draft_model
     if draft is not None:
@@ -226,59 +223,9 @@ def _held(question: Question, pool: Pool, limits: Limits) -> int:
     return min(pool.room_bytes, sum((part.units + nulls) * part.unit_bytes for part in pool.parts))
 
 
-def _layers_on_cpu(model: Model, settings: Settings) -> int:
-    if settings.n_gpu_layers is None:
-        return 0
-    return max(0, model.num_hidden_layers - settings.n_gpu_layers)
-
-
-def _weights(rules: MemoryRules, question: Question, *, skipped: int) -> Amount:
-    model, layout = question.model, question.layout
-    stored = weights_bytes_per_rank(model, layout)
-    ranks = " × ".join(f"{name}{n}" for name, n in (("tp", layout.tp), ("pp", layout.pp), ("ep", layout.ep)) if n)
-    formula = f"parameters of the fullest rank ({ranks}) {gib_text(stored)}"
-    value = stored
-    slots = lora_slots(model, layout, question.settings)
-    if slots.bytes:
-        value += slots.bytes
-        formula += f" + {slots.formula}"
-    if question.settings.speculative_tokens and model.mtp_layers:
-        drafts = _mtp_bytes(model, layout)
-        value += drafts
-        formula += f" + MTP layers {gib_text(drafts)}"
-    draft = question.settings.draft_model
-    if draft is not None:
-        drafts = weights_bytes_per_rank(draft, layout)
-        value += drafts
-        formula += f" + draft model {draft.id} {gib_text(drafts)}"
-    if rules.budget is Budget.UP_FRONT and not question.gpu.unified_memory:
-        table = _lookup_bytes(model, layout)
-        value -= table
-        formula += f" − embedding table on the CPU {gib_text(table)}" if table else ""
-        if skipped:
-            share = (model.num_hidden_layers - skipped) / model.num_hidden_layers
-            value = int(value * share)
-            formula = (
-                f"({formula}) × {model.num_hidden_layers - skipped} of {model.num_hidden_layers} layers on the GPU"
-            )
-    return Amount(value, formula)
-
-
 def _together(a: Amount, b: Amount) -> Amount:
     formula = " + ".join(part.formula for part in (a, b) if part.bytes)
     return Amount(a.bytes + b.bytes, formula or a.formula)
-
-
-def _mtp_bytes(model: Model, layout: Layout) -> int:
-    tensors = [*(t for layer in model.mtp_layers for t in layer.all_tensors()), *model.mtp_tensors]
-    return sum(tensor_bytes(t, model.dtype, divisor=layout.divisor(t)) for t in tensors)
-
-
-def _lookup_bytes(model: Model, layout: Layout) -> int:
-    """Embedding table of a model whose head is a matrix of its own: looked up on the CPU [byte]."""
-    untied = any(t.tensor_class is TensorClass.HEAD and t.stored for t in model.tensors)
-    tables = [t for t in model.tensors if t.tensor_class is TensorClass.EMBEDDING]
-    return sum(tensor_bytes(t, model.dtype, divisor=layout.divisor(t)) for t in tables) if untied else 0
 
 
 def _lines(found: Account, rules: MemoryRules, *, budget: str) -> tuple[LedgerLine, ...]:

@@ -11,7 +11,7 @@ from kvplan.core.engine import Settings
 from kvplan.core.hardware import Gpu
 from kvplan.core.layout import Layout
 from kvplan.core.memory_rules import MemoryRules, Tier
-from kvplan.core.model import Attention, LatentAttention, Layer, MixtureOfExperts, Model
+from kvplan.core.model import Layer, MixtureOfExperts, Model
 from kvplan.core.tensors import TensorClass
 from kvplan.core.units import GIB, MIB
 
@@ -23,7 +23,6 @@ _DENSE_STEPS_UP_TO = 256
 _MANY_RANKS = 4
 _LARGE_CARD_MIB = 60 * 1024
 _NODE_RANKS = 8
-_MATRIX = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,49 +72,9 @@ def limits_for(
     )
 
 
-def weights_extra(rules: MemoryRules, model: Model) -> Amount:
-    """What loading adds to the parameters: the rotary table, whole on every rank, and a copy of extra towers."""
-    rows = [
-        mixer.head_dim if isinstance(mixer, Attention) else mixer.qk_rope_head_dim
-        for group in model.groups
-        for mixer in group.layer.mixers
-        if isinstance(mixer, Attention | LatentAttention)
-    ]
-    positions = model.max_context or 0
-    width = min(max(rows, default=0), rules.rope_table_elements)
-    dtype_bytes = activation_bytes_per_element(model)
-    table = positions * width * dtype_bytes
-    towers = min(rules.tower_copy_bytes, _tower_bytes(model))
-    formula = f"rotary table {positions} × {width} × {dtype_bytes} B" if table else ""
-    if towers:
-        formula += f"{' + ' if formula else ''}towers {gib_text(towers)}"
-    return Amount(table + towers, formula)
-
-
-def lora_slots(model: Model, layout: Layout, settings: Settings) -> Amount:
-    """LoRA adapters that are allocated up front, one pair of matrices for each linear layer of the decoder.
-
-    `slots · rank · Σ (in + out / tp) · 2 B`; routed experts get none. Not checked against a log.
-    """
-    if not settings.max_loras:
-        return Amount(0, "")
-    elements = sum(
-        group.count * (tensor.shape[1] + tensor.shape[0] // layout.divisor(tensor))
-        for group in model.groups
-        for tensor in group.layer.all_tensors()
-        if tensor.linear and len(tensor.shape) == _MATRIX and tensor.tensor_class is not TensorClass.EXPERTS
-    )
-    value = settings.max_loras * settings.max_lora_rank * elements * activation_bytes_per_element(model) // layout.pp
-    return Amount(value, f"{settings.max_loras} LoRA slots of rank {settings.max_lora_rank} {gib_text(value)}")
-
-
 def activation_bytes_per_element(model: Model) -> int:
     """Bytes of one activation element [byte]."""
     return max(2, int(format_by_id(model.dtype).element_bits) // _BITS)
-
-
-def _tower_bytes(model: Model) -> int:
-    return sum(t.elements for tower in model.towers for t in tower.tensors) * activation_bytes_per_element(model)
 
 
 def forward_elements(rules: MemoryRules, layer: Layer, *, hidden_size: int, tp: int) -> float:

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from kvplan.core.engine import Settings
 from kvplan.core.layout import Layout
+from kvplan.core.loaded_weights import lora_slots, weights_extra
 from kvplan.core.memory_rules import MemoryRules, Tier
 from kvplan.core.model import LayerGroup, Tower
 from kvplan.core.reservations import (
@@ -21,9 +22,7 @@ from kvplan.core.reservations import (
     gib_text,
     graphs,
     limits_for,
-    lora_slots,
     runtime,
-    weights_extra,
 )
 from kvplan.core.tensors import Tensor, TensorClass, linear
 from kvplan.core.units import GIB, MIB
