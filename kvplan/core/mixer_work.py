@@ -33,6 +33,7 @@ class AttentionWork:
         index_flops: FLOPs of the indexer per query and cached token [FLOP].
         ratio: Tokens per compressed entry that is kept beyond the window, or None.
         cross: True for attention over the encoder's output.
+        causal: False where a token also sees those behind it (encoders).
     """
 
     cache_bytes: float
@@ -47,6 +48,7 @@ class AttentionWork:
     index_flops: float = 0.0
     ratio: int | None = None
     cross: bool = False
+    causal: bool = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,6 +87,7 @@ def attention_work(
                 tiles=max(heads / _QUERY_TILE, kv_heads),
                 window=window_tokens(mixer),
                 chunked=mixer.window is None and mixer.chunk is not None,
+                causal=mixer.causal,
                 top_k=top_k,
                 index_bytes=index_bytes,
                 index_flops=index_flops,

@@ -191,6 +191,18 @@ def visible_tokens(attention: AttentionWork, start: Num, end: Num) -> Num:
     return mean_visible(start, end, attention.window)
 
 
+def prompt_visible(attention: AttentionWork, own: Num, *, prior: Num) -> Num:
+    """Entries that a token of a prompt visits on average: of `own` new ones behind `prior` cached ones [token].
+
+    Each sees what lies before it; in encoders all of the prompt, in cross attention all of the source (`prior`).
+    """
+    if attention.cross:
+        return prior
+    if not attention.causal:
+        return prior + own if attention.window is None else minimum(prior + own, float(attention.window))
+    return visible_tokens(attention, prior, prior + own)
+
+
 def decode_attention_cost(attention: AttentionWork, *, sequences: Num, start: Num, end: Num, machine: Machine) -> Cost:
     """Cost of one layer's attention for one new token of each sequence, at contexts from `start` to `end`.
 
@@ -222,10 +234,10 @@ def prefill_attention_cost(
     eff = machine.efficiency
     prompts = maximum(prompts, 1.0)
     own = tokens / prompts
-    visible = visible_tokens(attention, prior, prior + own)
+    visible = prompt_visible(attention, own, prior=prior)
     flops = tokens * (visible * attention.prefill_flops + (prior + own / 2.0) * attention.index_flops)
     softmax = tokens * visible * (4.0 * attention.heads * eff.attention_softmax_dims)
-    moved = (prior * prompts + tokens) * attention.cache_bytes
+    moved = (prior * prompts + (0.0 if attention.cross else tokens)) * attention.cache_bytes
     return Cost(
         flops=flops,
         bytes=moved,

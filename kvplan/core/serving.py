@@ -11,7 +11,7 @@ from dataclasses import field, replace
 from kvplan.core.dataclass import dataclass
 from kvplan.core.numeric import Num, ceil, maximum, minimum, select
 from kvplan.core.roofline import Machine
-from kvplan.core.step import StepLoad, encoder_s, step_s
+from kvplan.core.step import StepLoad, step_s
 from kvplan.core.work import StepWork
 
 #: Part of a group of prompts that arrive together which a request waits for, where lengths are equal: all of the others
@@ -116,7 +116,7 @@ def steady_state(work: StepWork, load: Load, machine: Machine) -> SteadyState:
     decode_step = step_s(work, decode, machine)
     mixed_step = step_s(work, mixed, machine)
     stages = (chunks + work.pp - 1.0) / work.pp  # chunks of one prompt follow one another through the pipeline
-    prefill = stages * mixed_step + encoder_s(work, load.source_tokens, machine)
+    prefill = stages * mixed_step
     if load.mixes_prefill:
         stall, added = mixed_step, maximum(mixed_step - decode_step, 0.0)
     else:

@@ -49,7 +49,7 @@ class StepLoad:
         prefill_tokens: Prompt tokens beside them [token].
         prefill_prior: Tokens of that prompt that are cached already [token].
         prefill_sequences: Prompts that these tokens belong to.
-        source_tokens: Encoder tokens that cross attention sees [token].
+        source_tokens: Encoder tokens of one prompt, which cross attention sees [token].
     """
 
     sequences: Num
@@ -89,8 +89,12 @@ def step_terms(work: StepWork, load: StepLoad, machine: Machine) -> Iterator[Ter
     prefill = load.prefill_tokens
     tokens = sequences + prefill
     sampled = sequences + load.prefill_sequences
+    sources = load.prefill_sequences * load.source_tokens
     for count, gemm in work.gemms:
-        yield _term(gemm.op, count, gemm_cost(gemm, sampled if gemm.sampled else tokens, machine))
+        if gemm.of_source and _is_zero(prefill):
+            continue
+        passing = sources if gemm.of_source else sampled if gemm.sampled else tokens
+        yield _term(gemm.op, count, gemm_cost(gemm, passing, machine))
     for count, experts in work.experts:
         group_tokens = tokens * work.dp if work.alltoalls else tokens
         yield _term("experts", count, expert_cost(experts, group_tokens, machine))
@@ -117,8 +121,21 @@ def step_terms(work: StepWork, load: StepLoad, machine: Machine) -> Iterator[Ter
         yield _term("recurrence", count, cost)
     yield from _elementwise(work, tokens, machine)
     yield from _messages(work, tokens, machine)
+    if work.encoder is not None and not _is_zero(prefill):
+        yield from step_terms(work.encoder, _encoder_load(load), machine)
     yield _fixed("layer_overhead", work.layers * eff.layer_s)
     yield _fixed("host", eff.step_s + eff.sequence_s * load.sequences + eff.prefill_token_s * prefill)
+
+
+def _encoder_load(load: StepLoad) -> StepLoad:
+    """The sources of the prompts of an iteration: the encoder takes each of them whole."""
+    return StepLoad(
+        sequences=0,
+        context_start=0,
+        context_end=0,
+        prefill_tokens=load.prefill_sequences * load.source_tokens,
+        prefill_sequences=load.prefill_sequences,
+    )
 
 
 def _is_zero(value: Num) -> bool:
@@ -185,16 +202,6 @@ def _duration(terms: Iterable[Term], work: StepWork, machine: Machine) -> Num:
         memory = memory + term.cost.memory_s
         compute = compute + term.cost.compute_s
     return maximum(maximum(memory, compute), messages)
-
-
-def encoder_s(work: StepWork, source_tokens: Num, machine: Machine) -> Num:
-    """Time of the encoder on one request's source [s]; zero without one."""
-    if work.encoder is None:
-        return 0.0
-    load = StepLoad(
-        sequences=0, context_start=0, context_end=0, prefill_tokens=source_tokens, prefill_prior=source_tokens
-    )
-    return step_s(work.encoder, load, machine)
 
 
 def breakdown(work: StepWork, load: StepLoad, machine: Machine, *, phase: str) -> tuple[tuple[OpTime, ...], str]:

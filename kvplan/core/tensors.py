@@ -42,6 +42,7 @@ class Tensor:
         format: How it is stored; None is the model's own dtype.
         stored: False where the weights are another tensor's (tied head, layers that share one block): read and
             multiplied, but neither stored nor counted again.
+        of_source: True where it multiplies the encoder's output, once per request (K and V of cross attention).
     """
 
     name: str
@@ -53,6 +54,7 @@ class Tensor:
     shards: int | None = None
     format: Format | None = None
     stored: bool = True
+    of_source: bool = False
 
     @property
     def elements(self) -> int:

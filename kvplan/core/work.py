@@ -35,6 +35,7 @@ class GemmWork:
         dequantised: True for weight-only formats.
         blockwise: True where scales cover two-dimensional blocks, so that activations are quantised in groups.
         sampled: True where only sampled tokens pass (the head).
+        of_source: True where the source's tokens pass, once per request (K and V of cross attention).
     """
 
     op: str
@@ -46,6 +47,7 @@ class GemmWork:
     dequantised: bool
     blockwise: bool = False
     sampled: bool = False
+    of_source: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -188,7 +190,7 @@ def _layer_gemms(layer: Layer, model: Model, layout: Layout) -> Iterator[GemmWor
 
 def _same_input(a: Tensor, b: Tensor) -> bool:
     same_kind = a.tensor_class is b.tensor_class and a.format == b.format and a.linear == b.linear
-    return same_kind and a.shape[1] == b.shape[1] and (a.shards == 1) == (b.shards == 1)
+    return same_kind and a.of_source == b.of_source and a.shape[1] == b.shape[1] and (a.shards == 1) == (b.shards == 1)
 
 
 def _gemm(op: str, tensors: list[Tensor], model: Model, layout: Layout, *, sampled: bool = False) -> GemmWork:
@@ -210,6 +212,7 @@ def _gemm(op: str, tensors: list[Tensor], model: Model, layout: Layout, *, sampl
         dequantised=fmt.compute is None,
         blockwise=bool(fmt.block_in and fmt.block_out and min(fmt.block_in, fmt.block_out) > 1),
         sampled=sampled,
+        of_source=tensors[0].of_source,
     )
 
 

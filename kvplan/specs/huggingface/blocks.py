@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
-from kvplan.core.model import Attention, DenseFeedForward, FeedForward, Layer, Mixer, MixtureOfExperts
+from kvplan.core.model import Attention, CrossAttention, DenseFeedForward, FeedForward, Layer, Mixer, MixtureOfExperts
 from kvplan.core.tensors import Tensor, TensorClass, linear, norm, vector
 from kvplan.specs.huggingface.blueprint import Blueprint
 from kvplan.specs.huggingface.config import Config
@@ -31,6 +31,7 @@ __all__ = [
 
 #: Norms of a plain decoder layer.
 TWO_NORMS = ("input_layernorm", "post_attention_layernorm")
+_SOURCE_PROJECTIONS = frozenset({"k_proj", "v_proj", "k", "v"})
 
 
 def gqa(
@@ -103,6 +104,19 @@ def fused_gqa(
             *linear(qkv, TensorClass.ATTENTION, out_features=rows, in_features=dims.hidden_size, bias=qkv_bias),
             *linear(output, TensorClass.ATTENTION, out_features=dims.hidden_size, in_features=width, bias=o_bias),
             *extra,
+        ),
+    )
+
+
+def cross_attention(dims: Dimensions, tensors: Iterable[Tensor]) -> CrossAttention:
+    """Attention over the encoder's output; its K and V projections (`k_proj` or `k`, …) take the source, not the prompt."""
+    return CrossAttention(
+        num_attention_heads=dims.num_attention_heads,
+        num_key_value_heads=dims.num_key_value_heads,
+        head_dim=dims.head_dim,
+        tensors=tuple(
+            replace(tensor, of_source=True) if tensor.name.rpartition(".")[2] in _SOURCE_PROJECTIONS else tensor
+            for tensor in tensors
         ),
     )
 

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from kvplan.core.model import CrossAttention, Layer, Tower
+from kvplan.core.model import CrossAttention, Layer
 from kvplan.core.tensors import TensorClass, norm, vector
 from kvplan.specs.huggingface import blocks, towers
 from kvplan.specs.huggingface.blocks import Dimensions
 from kvplan.specs.huggingface.blueprint import Blueprint
 from kvplan.specs.huggingface.config import Config
 from kvplan.specs.huggingface.nested import INNER, rename, tower_config, with_towers
-from kvplan.specs.huggingface.parts import Parts, patches
+from kvplan.specs.huggingface.parts import Parts, read_patches
 
 _EXTRA_ROWS = 8
 _DEFAULT_CROSS_LAYERS = (3, 8, 13, 18, 23, 28, 33, 38)
@@ -25,20 +25,13 @@ def mllama(config: Config) -> Blueprint:
     """
     text_config = config.nested("text_config")
     text = rename(mllama_text(text_config), INNER)
-    nested, given = tower_config(config)
+    nested = tower_config(config)
     encoder = towers.mllama_vision(nested)
-    count, _ = patches(nested, image=448, patch=14)
+    count, _ = read_patches(nested, image=448, patch=14)
     parts = Parts("")
     parts.linear("multi_modal_projector", text.hidden_size, encoder.width)
-    tensors = parts.done()
     config.ignore("tie_word_embeddings", "hidden_size", "vocab_size")
-    blueprint = with_towers(
-        config,
-        text,
-        Tower(name="vision", tensors=encoder.tensors),
-        Tower(name="projector", tensors=tensors),
-        given=given,
-    )
+    blueprint = with_towers(config, text, {"vision": encoder, "projector": parts})
     tokens = nested.integer("max_num_tiles", default=4) * (count + 1)
     return replace(blueprint, max_source_tokens=tokens)
 
@@ -75,9 +68,4 @@ def mllama_text(config: Config) -> Blueprint:
 
 def _cross(dims: Dimensions) -> CrossAttention:
     attention = blocks.gqa(dims, name="cross_attn", extra=blocks.qk_norm(dims, name="cross_attn"))
-    return CrossAttention(
-        num_attention_heads=dims.num_attention_heads,
-        num_key_value_heads=dims.num_key_value_heads,
-        head_dim=dims.head_dim,
-        tensors=attention.tensors,
-    )
+    return blocks.cross_attention(dims, attention.tensors)

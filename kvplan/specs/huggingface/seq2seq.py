@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Final
 
 from kvplan.core.dataclass import dataclass
-from kvplan.core.model import CrossAttention, DenseFeedForward, Layer
+from kvplan.core.model import DenseFeedForward, Layer
 from kvplan.core.tensors import Tensor, TensorClass, norm, vector
 from kvplan.specs.huggingface import blocks
 from kvplan.specs.huggingface.blocks import Dimensions
@@ -194,18 +194,9 @@ def _decoder_layer(dims: Dimensions, inner: int, *, k_bias: bool = True) -> Laye
         cross = _without(cross, "encoder_attn.k_proj.bias")
     names = ("self_attn_layer_norm", "encoder_attn_layer_norm", "final_layer_norm")
     return Layer(
-        mixers=(replace(attention, tensors=tensors), _cross(dims, cross)),
+        mixers=(replace(attention, tensors=tensors), blocks.cross_attention(dims, cross)),
         feed_forward=DenseFeedForward(tensors=blocks.two_tensors(("fc1", "fc2"), dims.hidden_size, inner, bias=True)),
         tensors=blocks.norms(names, dims.hidden_size, bias=True),
-    )
-
-
-def _cross(dims: Dimensions, tensors: tuple[Tensor, ...]) -> CrossAttention:
-    return CrossAttention(
-        num_attention_heads=dims.num_attention_heads,
-        num_key_value_heads=dims.num_key_value_heads,
-        head_dim=dims.head_dim,
-        tensors=tensors,
     )
 
 
@@ -301,7 +292,7 @@ def _t5_layer(dims: Dimensions, inner: int, *, gated: bool, decoder: bool, bucke
     own = replace(attention, causal=decoder, tensors=(*attention.tensors, *bias))
     cross = blocks.gqa(dims, name="layer.1.EncDecAttention", names=short).tensors
     return Layer(
-        mixers=(own, _cross(dims, cross)) if decoder else (own,),
+        mixers=(own, blocks.cross_attention(dims, cross)) if decoder else (own,),
         feed_forward=DenseFeedForward(tensors=mlp),
         tensors=blocks.norms(tuple(f"layer.{i}.layer_norm" for i in range(last + 1)), hidden),
     )
