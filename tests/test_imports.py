@@ -25,9 +25,12 @@ ARROWS = {
     "report": {"core", "report"},
     "api": {"core", "specs", "planning", "simulation", "calibration", "api"},
     # Faces hand results to reports; file stems for lists and completion come from the registry without the API,
-    # and `models import` writes spec files. What a user may type (endings of numbers, other tools' words) is data that
-    # the faces read where scenarios read it.
-    "cli": {"api", "report", "cli", "specs.registry", "specs.importing", "core.units", "planning.words"},
+    # and `models import` writes spec files. What a user may type (endings of numbers, names of formats, other tools'
+    # words) is data that the faces read where scenarios read it.
+    "cli": {
+        *("api", "report", "cli", "specs.registry", "specs.importing"),
+        *("core.units", "core.dtypes", "core.precision", "planning.words"),
+    },
     "web": {"api", "report", "web", "specs.registry"},
     "__init__": {"api"},
     "__main__": {"cli"},

@@ -9,11 +9,9 @@ import typer
 
 from kvplan.cli import options
 from kvplan.cli.app import Command, new_app
-from kvplan.cli.completion import complete_engine, complete_gpu, complete_model
+from kvplan.cli.fields import option
 
 app = new_app()
-
-_ROWS = "For rows that do not say"
 
 File = Annotated[
     str,
@@ -25,15 +23,7 @@ Output = Annotated[
 ]
 Engine = Annotated[
     str | None,
-    typer.Option("--engine", "-e", metavar="NAME|PATH", help="Profile to start from.", autocompletion=complete_engine),
-]
-Model = Annotated[
-    str | None,
-    typer.Option("--model", "-m", metavar="NAME", help="Model.", autocompletion=complete_model, rich_help_panel=_ROWS),
-]
-Gpu = Annotated[
-    str | None,
-    typer.Option("--gpu", "-g", metavar="NAME", help="GPU.", autocompletion=complete_gpu, rich_help_panel=_ROWS),
+    option("engine", metavar="NAME|PATH", help="Profile to start from.", rich_help_panel=None),
 ]
 
 
@@ -43,8 +33,8 @@ def calibrate(
     *,
     profile: Output = None,
     engine: Engine = None,
-    model: Model = None,
-    gpu: Gpu = None,
+    model: options.RowModel = None,
+    gpu: options.RowGpu = None,
     json: options.Json = False,
     form: options.Format = None,
 ) -> None:
@@ -58,7 +48,7 @@ def calibrate(
     Needs NumPy and SciPy: pip install 'kvplan[calibrate]'.
     """  # noqa: D301 - click reads \b as "keep these lines"
     from kvplan import api
-    from kvplan.cli.output import destination
+    from kvplan.cli.output import destination, write_file
     from kvplan.report.calibration import CalibrationReport
 
     target = destination(json=json, form=form, output=None)
@@ -67,5 +57,5 @@ def calibrate(
     if profile is not None:
         rows = sum(fit.rows for fit in found.families)
         text = api.profile_text(found.engine, comment=f"Calibrated by `kvplan calibrate {file}` on {rows} rows.")
-        profile.write_text(text, encoding="utf-8")
+        write_file(profile, text)
     target.emit(CalibrationReport(calibration=found, profile=None if profile is None else str(profile)))

@@ -11,6 +11,7 @@ import typer
 from kvplan.cli import options
 from kvplan.cli.app import Command, new_app
 from kvplan.cli.boundary import EXIT_INFEASIBLE
+from kvplan.cli.fields import picture
 from kvplan.cli.scenario import with_scenario
 
 app = new_app()
@@ -34,14 +35,11 @@ Scenarios = Annotated[
         rich_help_panel=_COMPARED,
     ),
 ]
-Plot = Annotated[
-    Path | None,
-    typer.Option("--plot", metavar="FILE", help="Bars as a picture (.png, .svg).", rich_help_panel=options.OUTPUT),
-]
+Plot = Annotated[Path | None, picture("Bars as a picture (.png, .svg).")]
 
 
 @app.command(cls=Command)
-@with_scenario()
+@with_scenario
 def compare(
     *,
     base: Mapping[str, Any],

@@ -21,14 +21,11 @@ Name = Annotated[
         show_default=False,
     ),
 ]
-Filter = Annotated[
-    str, typer.Argument(metavar="[TEXT]", help="Only those with this text in their name.", show_default=False)
-]
 
 
 @app.command("list", cls=Command)
 def list_engines(
-    *, text: Filter = "", json: options.Json = False, form: options.Format = None, output: options.Output = None
+    *, text: options.Text = "", json: options.Json = False, form: options.Format = None, output: options.Output = None
 ) -> None:
     """List the bundled engine profiles, one line each.
 

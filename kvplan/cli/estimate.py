@@ -11,27 +11,20 @@ import typer
 from kvplan.cli import options
 from kvplan.cli.app import Command, new_app
 from kvplan.cli.boundary import EXIT_INFEASIBLE
+from kvplan.cli.fields import OUTPUT, picture
 from kvplan.cli.scenario import DeployTo, with_scenario
 
 app = new_app()
 
-Plot = Annotated[
-    Path | None,
-    typer.Option(
-        "--plot",
-        metavar="FILE",
-        help="Memory, latency, throughput and roofline as a picture (.png, .svg).",
-        rich_help_panel=options.OUTPUT,
-    ),
-]
+Plot = Annotated[Path | None, picture("Memory, latency, throughput and roofline as a picture (.png, .svg).")]
 ServeCommand = Annotated[
     bool,
-    typer.Option("--serve-command", help="Print only the command that serves this.", rich_help_panel=options.OUTPUT),
+    typer.Option("--serve-command", help="Print only the command that serves this.", rich_help_panel=OUTPUT),
 ]
 
 
 @app.command(cls=Command)
-@with_scenario()
+@with_scenario
 def estimate(
     *,
     base: Mapping[str, Any],

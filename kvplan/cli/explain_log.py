@@ -2,87 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Annotated, Any
 
 import typer
 
 from kvplan.cli import options
 from kvplan.cli.app import Command, new_app
-from kvplan.cli.completion import complete_engine, complete_gpu, complete_model
+from kvplan.cli.fields import option
 
 app = new_app()
 
 File = Annotated[str, typer.Argument(metavar="FILE", help="Start-up log; - reads standard input.", show_default=False)]
 
 
-def _as_logged(name: str, *others: str, metavar: str, words: str, panel: str, **more: Any) -> Any:
-    return typer.Option(
-        name, *others, metavar=metavar, help=words, show_default="what the log says", rich_help_panel=panel, **more
-    )
+def _as_logged(field: str, words: str | None = None) -> Any:
+    return option(field, **({"help": words} if words else {}), show_default="what the log says")
 
 
-def _deployed(name: str, short: str, words: str, complete: Callable[[str], list[str]], metavar: str) -> Any:
-    return _as_logged(name, short, metavar=metavar, words=words, panel=options.SCENARIO, autocompletion=complete)
-
-
-def _format(name: str, *others: str, words: str) -> Any:
-    return _as_logged(name, *others, metavar="FORMAT", words=words, panel=options.SCENARIO)
-
-
-def _ranks(name: str, long: str, words: str) -> Any:
-    return _as_logged(name, long, metavar="N", words=words, panel=options.LAYOUT, min=1)
-
-
-def _setting(name: str, other: str, metavar: str, words: str, **more: Any) -> Any:
-    return _as_logged(name, other, metavar=metavar, words=words, panel=options.ENGINE, **more)
-
-
-_MODEL = "Model, where the log names none that is bundled."
-Model = Annotated[str | None, _deployed("--model", "-m", _MODEL, complete_model, "NAME|PATH")]
-Gpu = Annotated[str | None, _deployed("--gpu", "-g", "GPU, where the log names none.", complete_gpu, "NAME|PATH")]
-Engine = Annotated[str | None, _deployed("--engine", "-e", "Engine profile.", complete_engine, "NAME[@VERSION]")]
-Dtype = Annotated[str | None, _format("--dtype", words="Weight format.")]
-KvDtype = Annotated[str | None, _format("--kv-dtype", "--kv-cache-dtype", words="KV cache format.")]
-Tp = Annotated[int | None, _ranks("--tp", "--tensor-parallel-size", "Tensor-parallel ranks [GPUs].")]
-Pp = Annotated[int | None, _ranks("--pp", "--pipeline-parallel-size", "Pipeline stages [GPUs].")]
-Dp = Annotated[int | None, _ranks("--dp", "--data-parallel-size", "Data-parallel ranks [GPUs].")]
-Ep = Annotated[int | None, _ranks("--ep", "--expert-parallel-size", "Ranks that divide the routed experts.")]
-Context = Annotated[
-    int | None,
-    _as_logged(
-        "--context",
-        "--max-model-len",
-        metavar="N",
-        words="Longest sequence [tokens].",
-        panel=options.WORKLOAD,
-        parser=options.tokens,
-    ),
-]
-Utilization = Annotated[
-    float | None,
-    _setting(
-        "--gpu-memory-utilization",
-        "--mem-fraction-static",
-        "X",
-        "The engine's own memory fraction [0 to 1].",
-        callback=options.finite,
-    ),
-]
-MaxNumSeqs = Annotated[
-    int | None,
-    _setting("--max-num-seqs", "--max-running-requests", "N", "Sequences that the scheduler runs at most.", min=1),
-]
-MaxNumBatchedTokens = Annotated[
-    int | None,
-    _setting(
-        "--max-num-batched-tokens",
-        "--chunked-prefill-size",
-        "N",
-        "Tokens of one iteration at most [tokens].",
-        parser=options.tokens,
-    ),
-]
+Model = Annotated[str | None, _as_logged("model", "Model, where the log names none that is bundled.")]
+Gpu = Annotated[str | None, _as_logged("gpu", "GPU, where the log names none.")]
+Engine = Annotated[str | None, _as_logged("engine", "Engine profile.")]
+Dtype = Annotated[str | None, _as_logged("dtype", "Weight format.")]
+KvDtype = Annotated[str | None, _as_logged("kv_dtype", "KV cache format.")]
+Tp = Annotated[int | None, _as_logged("tp")]
+Pp = Annotated[int | None, _as_logged("pp")]
+Dp = Annotated[int | None, _as_logged("dp", "Data-parallel ranks [GPUs].")]
+Ep = Annotated[int | None, _as_logged("ep", "Ranks that divide the routed experts.")]
+Context = Annotated[int | None, _as_logged("context", "Longest sequence [tokens].")]
+Utilization = Annotated[float | None, _as_logged("gpu_memory_utilization")]
+MaxNumSeqs = Annotated[int | None, _as_logged("max_num_seqs")]
+MaxNumBatchedTokens = Annotated[int | None, _as_logged("max_num_batched_tokens")]
 
 
 @app.command("explain-log", cls=Command)

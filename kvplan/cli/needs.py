@@ -9,18 +9,16 @@ import typer
 from kvplan.cli import options
 from kvplan.cli.app import Command, new_app
 from kvplan.cli.boundary import EXIT_INFEASIBLE
+from kvplan.cli.fields import option
 
 app = new_app()
 
 Context = Annotated[
     int,
-    typer.Option(
-        "--context",
-        "--max-model-len",
-        parser=options.tokens,
-        metavar="N",
+    option(
+        "context",
         help="Length of each sequence, input + output [tokens]; 32K is 32,768, 32k is 32,000.",
-        rich_help_panel=options.WORKLOAD,
+        show_default=True,
     ),
 ]
 

@@ -106,8 +106,13 @@ def encodable(text: str, encoding: str | None) -> str:
     return text
 
 
-def write_file(path: Path, text: str) -> None:
+def write_file(path: Path, text: str, *, option: str = "--output") -> None:
     """Write a file through a temporary one beside it, so that no reader ever sees a part of it.
+
+    Args:
+        path: The file.
+        text: What it will hold.
+        option: The option that named it.
 
     Raises:
         UsageError: A place that can't be written.
@@ -116,7 +121,7 @@ def write_file(path: Path, text: str) -> None:
 
     target = Path(os.path.realpath(path))
     if target.exists() and not target.is_file():  # a device such as /dev/null, a pipe
-        _try(path, lambda: target.write_text(text, encoding="utf-8"))
+        _try(path, lambda: target.write_text(text, encoding="utf-8"), option=option)
         return
 
     def replace() -> None:
@@ -130,14 +135,14 @@ def write_file(path: Path, text: str) -> None:
             Path(name).unlink(missing_ok=True)
             raise
 
-    _try(path, replace)
+    _try(path, replace, option=option)
 
 
-def _try(path: Path, write: Callable[[], object]) -> None:
+def _try(path: Path, write: Callable[[], object], *, option: str) -> None:
     try:
         write()
     except OSError as error:
-        message = f"--output: cannot write {path}: {error.strerror or error}"
+        message = f"{option}: cannot write {path}: {error.strerror or error}"
         raise UsageError(message) from error
 
 

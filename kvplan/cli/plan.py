@@ -4,16 +4,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from kvplan.cli import options
 from kvplan.cli.app import Command, new_app
 from kvplan.cli.boundary import EXIT_INFEASIBLE
-from kvplan.cli.completion import complete_engine, complete_gpu, complete_model
-from kvplan.cli.scenario import DeployTo, ScenarioFile, save, was_given, write_deployment
+from kvplan.cli.completion import complete_dtype, complete_engine, complete_gpu, complete_kv_dtype, each
+from kvplan.cli.fields import OUTPUT, finite, option, picture
+from kvplan.cli.scenario import DeployTo, SaveScenario, ScenarioFile, save, was_given, write_deployment
 from kvplan.errors import UsageError
 
 app = new_app()
@@ -23,186 +25,99 @@ _TARGETS = "Targets (none is set by default)"
 _SPACE = "Where to look"
 _COST = "Cost"
 
+
+def _load(*names: str, help: str, **how: Any) -> Any:  # noqa: A002 - typer's own word
+    return typer.Option(*names, help=help, rich_help_panel=_LOAD, **how)
+
+
+def _target(name: str, words: str) -> Any:
+    return typer.Option(name, metavar="X[@STAT]", help=words, rich_help_panel=_TARGETS)
+
+
+def _space(*names: str, help: str, **how: Any) -> Any:  # noqa: A002 - typer's own word
+    return typer.Option(*names, help=help, rich_help_panel=_SPACE, **how)
+
+
+def _listed(field: str, words: str, default: str, complete: Callable[[str], list[str]]) -> Any:
+    """Names with commas between them."""
+    metavar = "FORMAT,…" if field.endswith("dtype") else "NAME,…"
+    how = {"metavar": metavar, "show_default": default, "autocompletion": each(complete)}
+    return option(field, help=words, rich_help_panel=_SPACE, **how)
+
+
+def _ranks(field: str, words: str, default: str) -> Any:
+    """Counts with commas between them."""
+    return option(field, help=words, show_default=default, rich_help_panel=_SPACE, metavar="N,…", min=None)
+
+
 Rate = Annotated[
     float | None,
-    typer.Option(
+    _load(
         "--rate",
         metavar="X",
-        callback=options.finite,
+        callback=finite,
         help="Requests per second.",
         show_default="the most that can be carried",
-        rich_help_panel=_LOAD,
     ),
 ]
 Users = Annotated[
     float | None,
-    typer.Option(
-        "--users",
-        metavar="N",
-        callback=options.finite,
-        help="Users who wait for the answer, think, and ask again.",
-        rich_help_panel=_LOAD,
-    ),
+    _load("--users", metavar="N", callback=finite, help="Users who wait for the answer, think, and ask again."),
 ]
-Think = Annotated[
-    float,
-    typer.Option(
-        "--think-s", metavar="X", min=0.0, callback=options.finite, help="Their pause [s].", rich_help_panel=_LOAD
-    ),
-]
+Think = Annotated[float, _load("--think-s", metavar="X", min=0.0, callback=finite, help="Their pause [s].")]
+_LENGTHS = {"metavar": "LENGTHS", "parser": None, "show_default": "of the trace", "rich_help_panel": _LOAD}
 Input = Annotated[
     str | None,
-    typer.Option(
-        "--input-tokens",
-        "--input-len",
-        metavar="LENGTHS",
+    option(
+        "input_tokens",
         help="Prompts [tokens]: 1024, 4k, uniform:100:2000, lognormal:MEDIAN:SIGMA, p50=500,p95=4000,p99=8000.",
-        show_default="of the trace",
-        rich_help_panel=_LOAD,
+        **_LENGTHS,
     ),
 ]
-OutputTokens = Annotated[
-    str | None,
-    typer.Option(
-        "--output-tokens",
-        "--output-len",
-        metavar="LENGTHS",
-        help="Answers [tokens], in the same forms.",
-        show_default="of the trace",
-        rich_help_panel=_LOAD,
-    ),
-]
+OutputTokens = Annotated[str | None, option("output_tokens", help="Answers [tokens], in the same forms.", **_LENGTHS)]
 TraceFile = Annotated[
     Path | None,
-    typer.Option(
-        "--trace",
-        metavar="FILE",
-        help="Request times and lengths: Azure or BurstGPT CSV, Mooncake JSONL.",
-        rich_help_panel=_LOAD,
-    ),
+    _load("--trace", metavar="FILE", help="Request times and lengths: Azure or BurstGPT CSV, Mooncake JSONL."),
 ]
 Context = Annotated[
     int | None,
-    typer.Option(
-        "--context",
-        "--max-model-len",
-        parser=options.tokens,
-        metavar="N",
+    option(
+        "context",
         help="Longest sequence to plan for [tokens].",
         show_default="longest prompt + answer, within the model's limit",
         rich_help_panel=_LOAD,
     ),
 ]
-Ttft = Annotated[
-    str | None,
-    typer.Option("--slo-ttft-ms", metavar="X[@STAT]", help="Time to the first token [ms].", rich_help_panel=_TARGETS),
-]
-Tpot = Annotated[
-    str | None, typer.Option("--slo-tpot-ms", metavar="X[@STAT]", help="Time per token [ms].", rich_help_panel=_TARGETS)
-]
-EndToEnd = Annotated[
-    str | None,
-    typer.Option("--slo-e2e-ms", metavar="X[@STAT]", help="Time of the whole answer [ms].", rich_help_panel=_TARGETS),
-]
+Ttft = Annotated[str | None, _target("--slo-ttft-ms", "Time to the first token [ms].")]
+Tpot = Annotated[str | None, _target("--slo-tpot-ms", "Time per token [ms].")]
+EndToEnd = Annotated[str | None, _target("--slo-e2e-ms", "Time of the whole answer [ms].")]
 At = Annotated[
     str,
     typer.Option(
         "--slo-at", metavar="STAT", help="Where targets name none: mean, p50, p90, p95, p99.", rich_help_panel=_TARGETS
     ),
 ]
-Gpus = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--gpu",
-        "-g",
-        metavar="NAME,…",
-        help="Accelerators to look at.",
-        show_default="those with a price, or all bundled that can be had",
-        autocompletion=complete_gpu,
-        rich_help_panel=_SPACE,
-    ),
-]
-Engines = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--engine",
-        "-e",
-        metavar="NAME,…",
-        help="Engines to look at.",
-        show_default="vllm",
-        autocompletion=complete_engine,
-        rich_help_panel=_SPACE,
-    ),
-]
-Dtypes = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--dtype",
-        metavar="FORMAT,…",
-        help="Weight formats to look at; default is the checkpoint's own.",
-        show_default="default",
-        rich_help_panel=_SPACE,
-    ),
-]
-KvDtypes = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--kv-dtype",
-        "--kv-cache-dtype",
-        metavar="FORMAT,…",
-        help="Cache formats to look at; default is the engine's rule.",
-        show_default="default",
-        rich_help_panel=_SPACE,
-    ),
-]
-Tp = Annotated[
-    str | None,
-    typer.Option("--tp", metavar="N,…", help="Tensor-parallel ranks.", show_default="1,2,4,8", rich_help_panel=_SPACE),
-]
-Pp = Annotated[
-    str | None,
-    typer.Option(
-        "--pp",
-        metavar="N,…",
-        help="Pipeline stages.",
-        show_default="across nodes, or across cards on PCIe",
-        rich_help_panel=_SPACE,
-    ),
-]
-Dp = Annotated[
-    str | None,
-    typer.Option(
-        "--dp", metavar="N,…", help="Data-parallel ranks inside a replica.", show_default="1", rich_help_panel=_SPACE
-    ),
-]
-Ep = Annotated[
-    str | None,
-    typer.Option(
-        "--ep",
-        metavar="N,…",
-        help="Expert-parallel ranks.",
-        show_default="none, or all of the replica's",
-        rich_help_panel=_SPACE,
-    ),
-]
-MaxGpus = Annotated[
-    int | None, typer.Option("--max-gpus", min=1, metavar="N", help="GPUs of the whole plan.", rich_help_panel=_SPACE)
-]
-Spare = Annotated[
-    int,
-    typer.Option(
-        "--spare-replicas", min=0, metavar="N", help="Replicas for failures: 1 is N + 1.", rich_help_panel=_SPACE
-    ),
-]
+_PRICED = "those with a price, or all bundled that can be had"
+Gpus = Annotated[list[str] | None, _listed("gpu", "Accelerators to look at.", _PRICED, complete_gpu)]
+Engines = Annotated[list[str] | None, _listed("engine", "Engines to look at.", "vllm", complete_engine)]
+_OWN = "Weight formats to look at; default is the checkpoint's own."
+Dtypes = Annotated[list[str] | None, _listed("dtype", _OWN, "default", complete_dtype)]
+_RULE = "Cache formats to look at; default is the engine's rule."
+KvDtypes = Annotated[list[str] | None, _listed("kv_dtype", _RULE, "default", complete_kv_dtype)]
+Tp = Annotated[str | None, _ranks("tp", "Tensor-parallel ranks.", "1,2,4,8")]
+Pp = Annotated[str | None, _ranks("pp", "Pipeline stages.", "across nodes, or across cards on PCIe")]
+Dp = Annotated[str | None, _ranks("dp", "Data-parallel ranks inside a replica.", "1")]
+Ep = Annotated[str | None, _ranks("ep", "Expert-parallel ranks.", "none, or all of the replica's")]
+MaxGpus = Annotated[int | None, _space("--max-gpus", min=1, metavar="N", help="GPUs of the whole plan.")]
+Spare = Annotated[int, _space("--spare-replicas", min=0, metavar="N", help="Replicas for failures: 1 is N + 1.")]
 Busy = Annotated[
     float,
-    typer.Option(
+    _space(
         "--max-busy",
         min=0.01,
         max=0.99,
         metavar="X",
         help="Share of a replica's full rate that is planned with at most.",
-        rich_help_panel=_SPACE,
     ),
 ]
 Price = Annotated[
@@ -221,38 +136,12 @@ Prices = Annotated[
 Energy = Annotated[bool, typer.Option("--energy", help="A bound on energy from board power.", rich_help_panel=_COST)]
 Choose = Annotated[
     str,
-    typer.Option(
-        "--choose", metavar="WHICH", help="Plan for --deploy: cheapest or fastest.", rich_help_panel=options.OUTPUT
-    ),
+    typer.Option("--choose", metavar="WHICH", help="Plan for --deploy: cheapest or fastest.", rich_help_panel=OUTPUT),
 ]
-Every = Annotated[bool, typer.Option("--all", help="List every rejected kind.", rich_help_panel=options.OUTPUT)]
-Plot = Annotated[
-    Path | None,
-    typer.Option("--plot", metavar="FILE", help="Cost against latency (.png, .svg).", rich_help_panel=options.OUTPUT),
-]
-SaveScenario = Annotated[
-    Path | None,
-    typer.Option(
-        "--save-scenario",
-        metavar="FILE",
-        help="Write what was asked as a scenario file.",
-        rich_help_panel=options.OUTPUT,
-    ),
-]
-ModelName = Annotated[
-    str | None,
-    typer.Option(
-        "--model",
-        "-m",
-        metavar="NAME|PATH",
-        help="Bundled name, config.json or its folder, a spec YAML, a GGUF file, or a Hugging Face repo id.",
-        autocompletion=complete_model,
-        rich_help_panel=options.SCENARIO,
-    ),
-]
+Every = Annotated[bool, typer.Option("--all", help="List every rejected kind.", rich_help_panel=OUTPUT)]
+Plot = Annotated[Path | None, picture("Cost against latency (.png, .svg).")]
+ModelName = Annotated[str | None, option("model")]
 
-#: Options whose values may be lists, and how each item is read.
-_LISTS = ("gpu", "engine", "dtype", "kv_dtype", "tp", "pp", "dp", "ep")
 #: Options that shape the output only.
 _SHOWN = frozenset(
     {"scenario_file", "save_scenario", "energy", "choose", "deploy", "every", "plot", "json", "form", "output"}

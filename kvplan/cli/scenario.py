@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from kvplan.cli import options
+from kvplan.cli.fields import OUTPUT, SCENARIO
 from kvplan.errors import UsageError
 
 if TYPE_CHECKING:
@@ -57,7 +58,7 @@ ScenarioFile = Annotated[
         "--scenario-file",
         metavar="FILE",
         help="YAML with fields of the scenario; options given here count before it.",
-        rich_help_panel=options.SCENARIO,
+        rich_help_panel=SCENARIO,
     ),
 ]
 DeployTo = Annotated[
@@ -66,7 +67,7 @@ DeployTo = Annotated[
         "--deploy",
         metavar="FOLDER|FILE",
         help="Write serve.sh, compose.yaml and kubernetes.yaml, or one of them by its name.",
-        rich_help_panel=options.OUTPUT,
+        rich_help_panel=OUTPUT,
     ),
 ]
 SaveScenario = Annotated[
@@ -75,47 +76,39 @@ SaveScenario = Annotated[
         "--save-scenario",
         metavar="FILE",
         help="Write what was asked as a scenario file.",
-        rich_help_panel=options.OUTPUT,
+        rich_help_panel=OUTPUT,
     ),
 ]
 
 
-def with_scenario(*, leave_out: frozenset[str] = frozenset()) -> Callable[[Callable[..., None]], Callable[..., None]]:
+def with_scenario(command: Callable[..., None]) -> Callable[..., None]:
     """Give a command the scenario's options and files.
 
     It receives `base`, the fields that were really given, and `sections`, the other parts of the scenario file.
-
-    Args:
-        leave_out: Fields that the command asks for in another way.
     """
+    asked_for = inspect.signature(command, eval_str=True).parameters
+    own = [part for part in asked_for.values() if part.name not in {"base", "sections"}]
 
-    def wrap(command: Callable[..., None]) -> Callable[..., None]:
-        fields = {name: item for name, item in _FIELDS.items() if name not in leave_out}
-        asked_for = inspect.signature(command, eval_str=True).parameters
-        own = [part for part in asked_for.values() if part.name not in {"base", "sections"}]
+    def run(ctx: typer.Context, **given: Any) -> None:
+        mine = {part.name: given[part.name] for part in own}
+        asked = {name: given[name] for name in _FIELDS if was_given(ctx, name)}
+        base, sections = merged(given["scenario_file"], asked)
+        if given["save_scenario"] is not None:
+            save(given["save_scenario"], {**base, **sections})
+        both = {"base": base, "sections": sections}
+        command(**{name: both[name] for name in both if name in asked_for}, **mine)
 
-        def run(ctx: typer.Context, **given: Any) -> None:
-            mine = {part.name: given[part.name] for part in own}
-            asked = {name: given[name] for name in fields if was_given(ctx, name)}
-            base, sections = merged(given["scenario_file"], asked)
-            if given["save_scenario"] is not None:
-                save(given["save_scenario"], {**base, **sections})
-            both = {"base": base, "sections": sections}
-            command(**{name: both[name] for name in both if name in asked_for}, **mine)
-
-        parameters = [
-            inspect.Parameter("ctx", inspect.Parameter.POSITIONAL_OR_KEYWORD, annotation=typer.Context),
-            *(_keyword(name, default, kind) for name, (kind, default) in fields.items()),
-            _keyword("scenario_file", None, ScenarioFile),
-            *own,
-            _keyword("save_scenario", None, SaveScenario),
-        ]
-        run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
-        run.__annotations__ = {part.name: part.annotation for part in parameters}
-        run.__doc__, run.__name__ = command.__doc__, command.__name__
-        return run
-
-    return wrap
+    parameters = [
+        inspect.Parameter("ctx", inspect.Parameter.POSITIONAL_OR_KEYWORD, annotation=typer.Context),
+        *(_keyword(name, default, kind) for name, (kind, default) in _FIELDS.items()),
+        _keyword("scenario_file", None, ScenarioFile),
+        *own,
+        _keyword("save_scenario", None, SaveScenario),
+    ]
+    run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    run.__annotations__ = {part.name: part.annotation for part in parameters}
+    run.__doc__, run.__name__ = command.__doc__, command.__name__
+    return run
 
 
 def _keyword(name: str, default: object, annotation: object) -> inspect.Parameter:
@@ -143,7 +136,7 @@ def save(path: Path, fields: Mapping[str, Any]) -> None:
     from kvplan import api
     from kvplan.cli.output import write_file
 
-    write_file(path, api.scenario_text(fields))
+    write_file(path, api.scenario_text(fields), option="--save-scenario")
 
 
 def write_deployment(place: Path, service: Service) -> None:
@@ -153,7 +146,7 @@ def write_deployment(place: Path, service: Service) -> None:
 
     made = files(service)
     if place.suffix:
-        write_file(place, file_for(place, made))
+        write_file(place, file_for(place, made), option="--deploy")
         return
     try:
         place.mkdir(parents=True, exist_ok=True)
@@ -161,4 +154,4 @@ def write_deployment(place: Path, service: Service) -> None:
         message = f"--deploy: cannot make {place}: {error.strerror or error}"
         raise UsageError(message) from error
     for name, text in made.items():
-        write_file(place / name, text)
+        write_file(place / name, text, option="--deploy")

@@ -11,6 +11,7 @@ import typer
 from kvplan.cli import options
 from kvplan.cli.app import Command, new_app
 from kvplan.cli.boundary import EXIT_INFEASIBLE
+from kvplan.cli.fields import OUTPUT, finite, picture
 from kvplan.cli.scenario import with_scenario
 
 app = new_app()
@@ -28,34 +29,19 @@ Axes = Annotated[
 Ranges = Annotated[
     bool, typer.Option("--ranges", help="Add the 90 % band and the floor to CSV and JSON.", rich_help_panel=_SWEPT)
 ]
-Ttft = Annotated[
-    float | None,
-    typer.Option(
-        "--slo-ttft-ms",
-        min=0.0,
-        callback=options.finite,
-        help="Target line in the picture [ms].",
-        rich_help_panel=options.OUTPUT,
-    ),
-]
-Tpot = Annotated[
-    float | None,
-    typer.Option(
-        "--slo-tpot-ms",
-        min=0.0,
-        callback=options.finite,
-        help="Target line in the picture [ms].",
-        rich_help_panel=options.OUTPUT,
-    ),
-]
-Plot = Annotated[
-    Path | None,
-    typer.Option("--plot", metavar="FILE", help="Curves as a picture (.png, .svg).", rich_help_panel=options.OUTPUT),
-]
+
+
+def _target(name: str) -> Any:
+    return typer.Option(name, min=0.0, callback=finite, help="Target line in the picture [ms].", rich_help_panel=OUTPUT)
+
+
+Ttft = Annotated[float | None, _target("--slo-ttft-ms")]
+Tpot = Annotated[float | None, _target("--slo-tpot-ms")]
+Plot = Annotated[Path | None, picture("Curves as a picture (.png, .svg).")]
 
 
 @app.command(cls=Command)
-@with_scenario()
+@with_scenario
 def sweep(
     *,
     base: Mapping[str, Any],

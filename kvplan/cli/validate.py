@@ -10,11 +10,10 @@ import typer
 from kvplan.cli import options
 from kvplan.cli.app import Command, new_app
 from kvplan.cli.boundary import EXIT_INFEASIBLE
-from kvplan.cli.completion import complete_engine, complete_gpu, complete_model
+from kvplan.cli.fields import ROWS, picture, row_option
 
 app = new_app()
 
-_ROWS = "For rows that do not say"
 _SHOWN = "What is shown"
 
 File = Annotated[
@@ -35,50 +34,17 @@ Worst = Annotated[
         "--worst", min=0, metavar="N", help="Groups and rows shown, worst first; 0 is all.", rich_help_panel=_SHOWN
     ),
 ]
-Plot = Annotated[
-    Path | None,
-    typer.Option(
-        "--plot",
-        metavar="FILE",
-        help="Scatter plot of predicted against measured (.png, .svg, .pdf).",
-        rich_help_panel=_SHOWN,
-    ),
-]
-Model = Annotated[
-    str | None,
-    typer.Option("--model", "-m", metavar="NAME", help="Model.", autocompletion=complete_model, rich_help_panel=_ROWS),
-]
-Gpu = Annotated[
-    str | None,
-    typer.Option("--gpu", "-g", metavar="NAME", help="GPU.", autocompletion=complete_gpu, rich_help_panel=_ROWS),
-]
-Engine = Annotated[
-    str | None,
-    typer.Option(
-        "--engine", "-e", metavar="NAME", help="Engine.", autocompletion=complete_engine, rich_help_panel=_ROWS
-    ),
-]
+Plot = Annotated[Path | None, picture("Scatter plot of predicted against measured (.png, .svg, .pdf).", panel=_SHOWN)]
 EngineVersion = Annotated[
-    str | None, typer.Option("--engine-version", metavar="TEXT", help="Engine version.", rich_help_panel=_ROWS)
+    str | None, typer.Option("--engine-version", metavar="TEXT", help="Engine version.", rich_help_panel=ROWS)
 ]
-Tp = Annotated[
-    int | None, typer.Option("--tp", min=1, metavar="N", help="Tensor-parallel ranks [GPUs].", rich_help_panel=_ROWS)
-]
-Pp = Annotated[
-    int | None, typer.Option("--pp", min=1, metavar="N", help="Pipeline stages [GPUs].", rich_help_panel=_ROWS)
-]
-Dp = Annotated[
-    int | None, typer.Option("--dp", min=1, metavar="N", help="Data-parallel ranks [GPUs].", rich_help_panel=_ROWS)
-]
-Ep = Annotated[
-    int | None, typer.Option("--ep", min=1, metavar="N", help="Expert-parallel ranks.", rich_help_panel=_ROWS)
-]
-Dtype = Annotated[str | None, typer.Option("--dtype", metavar="FORMAT", help="Weights.", rich_help_panel=_ROWS)]
-KvDtype = Annotated[str | None, typer.Option("--kv-dtype", metavar="FORMAT", help="KV cache.", rich_help_panel=_ROWS)]
-Concurrency = Annotated[
-    int | None,
-    typer.Option("--concurrency", "-c", min=1, metavar="N", help="Sequences in flight.", rich_help_panel=_ROWS),
-]
+Tp = Annotated[int | None, row_option("tp", "Tensor-parallel ranks [GPUs].")]
+Pp = Annotated[int | None, row_option("pp", "Pipeline stages [GPUs].")]
+Dp = Annotated[int | None, row_option("dp", "Data-parallel ranks [GPUs].")]
+Ep = Annotated[int | None, row_option("ep", "Expert-parallel ranks.")]
+Dtype = Annotated[str | None, row_option("dtype", "Weights.")]
+KvDtype = Annotated[str | None, row_option("kv_dtype", "KV cache.")]
+Concurrency = Annotated[int | None, row_option("concurrency", "Sequences in flight.")]
 
 
 @app.command(cls=Command)
@@ -88,9 +54,9 @@ def validate(
     group_by: GroupBy = "model,gpu,engine",
     worst: Worst = 10,
     plot: Plot = None,
-    model: Model = None,
-    gpu: Gpu = None,
-    engine: Engine = None,
+    model: options.RowModel = None,
+    gpu: options.RowGpu = None,
+    engine: options.RowEngine = None,
     engine_version: EngineVersion = None,
     dtype: Dtype = None,
     kv_dtype: KvDtype = None,

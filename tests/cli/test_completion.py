@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import pytest
+
 from kvplan.specs.registry import ids
 
 
@@ -21,3 +23,18 @@ def test_names_are_completed_from_file_stems(kvplan):
 
 def test_commands_are_completed(kvplan):
     assert complete(kvplan, "kvplan est") == ["estimate"]
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        ("kvplan needs --engine ten", ["tensorrt-llm"]),
+        ("kvplan compare --dtype nv", ["nvfp4"]),
+        ("kvplan explain-log x --kv-cache-dtype f", ["fp32", "fp16", "fp8"]),
+        ("kvplan sweep --draft-model llama-3.2-1b", ["llama-3.2-1b"]),
+        ("kvplan plan --gpu l4,a100-80g-s", ["l4,a100-80g-sxm"]),
+        ("kvplan plan --dtype bf16,aw", ["bf16,awq"]),
+    ],
+)
+def test_formats_engines_and_lists_are_completed(kvplan, words, expected):
+    assert complete(kvplan, words) == expected

@@ -1,9 +1,12 @@
 from __future__ import annotations
 
+import inspect
 import re
 
 import pytest
 
+import kvplan
+from kvplan.cli import scenario
 from kvplan.cli.main import COMMANDS
 
 PAGES = [
@@ -51,6 +54,17 @@ def test_options_stand_in_panels_with_units_and_defaults(invoke):
         "[0 to 1]",
     ):
         assert words in text
+
+
+def test_scenario_options_are_the_keywords_of_an_estimate():
+    """Names and defaults have one home, the signature; what `--help` shows as a default must be it."""
+    keywords = {name: one.default for name, one in inspect.signature(kvplan.estimate).parameters.items()}
+    del keywords["overrides"]  # `compare --vary config.KEY=…` and scenario files
+    shown = {name: default for name, (_, default) in scenario._FIELDS.items()}
+    for name in ("model", "gpu"):  # a scenario file may name them
+        assert keywords.pop(name) is inspect.Parameter.empty
+        assert shown.pop(name) is None
+    assert shown == keywords
 
 
 def test_version(invoke):

@@ -11,6 +11,8 @@ from kvplan.errors import UsageError
 from kvplan.report.blocks import Line
 from kvplan.report.render import Form
 
+ROOT = Path(__file__).parents[2]
+
 
 class Tiny:
     def blocks(self):
@@ -65,6 +67,25 @@ def test_a_folder_is_refused(tmp_path):
 def test_a_missing_folder_is_told(tmp_path):
     with pytest.raises(UsageError, match="cannot write"):
         write_file(tmp_path / "none" / "x", "x")
+
+
+@pytest.mark.parametrize(
+    ("words", "option"),
+    [
+        ("estimate -m llama-3-8b -g l40s -o none/x.json", "--output"),
+        ("estimate -m llama-3-8b -g l40s --save-scenario none/x.yaml", "--save-scenario"),
+        ("estimate -m llama-3-8b -g l40s --deploy none/serve.sh", "--deploy"),
+        ("calibrate {one_engine} -o none/x.yaml", "--output"),
+    ],
+)
+def test_each_option_is_told_by_its_own_name(words, option, invoke, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    table = (ROOT / "examples" / "measurements.csv").read_text(encoding="utf-8").splitlines()
+    one_engine = tmp_path / "sglang.csv"
+    one_engine.write_text("\n".join(row for row in table if "sglang" in row or row is table[0]), encoding="utf-8")
+    done = invoke(*words.format(one_engine=one_engine).split())
+    assert done.exit_code == 2
+    assert f"{option}: cannot write none/" in done.stderr
 
 
 def test_a_failed_write_leaves_the_old_file_and_no_other(tmp_path, monkeypatch):
