@@ -84,6 +84,7 @@ def test_compressed_attention_has_one_entry_for_key_and_value():
 def test_cross_attention_reads_keys_and_values_of_the_source():
     found, rank = attention_of(CROSS), attention_of(CROSS, tp=4)
     assert found == AttentionWork(cache_bytes=128, decode_flops=512, prefill_flops=512, heads=8, tiles=2, cross=True)
+    assert not attention_of(PLAIN).cross
     assert (rank.cache_bytes, rank.decode_flops, rank.heads, rank.tiles) == (64, 128, 2, 1)
     assert attention_of(replace(CROSS, num_attention_heads=64)).tiles == 4
 

@@ -39,11 +39,11 @@ def matrix(kind=TensorClass.MLP, *, out_features=32, in_features=64, **more):
 def test_matrices_that_share_their_input_are_one_product():
     """Q, K, V: 128 + 32 + 32 rows of 64. Gate, up: 2 · 256 rows of 64. A token's inputs and outputs have 2 bytes each."""
 
-    def product(op, outputs, inputs, *, sampled=False):
+    def product(op, outputs, inputs, **more):
         elements = outputs * inputs
         return GemmWork(
             op=op, elements=elements, inputs=inputs, weight_bytes=2 * elements, activation_bytes=2 * (outputs + inputs),
-            compute="bf16", dequantised=False, sampled=sampled,
+            compute="bf16", dequantised=False, **more,
         )  # fmt: skip
 
     assert work_of().gemms == (
@@ -79,6 +79,18 @@ def test_only_neighbours_run_together():
     work = work_of(forward(matrix(), matrix(in_features=128), matrix(out_features=8)))
     found = [(gemm.inputs, gemm.elements) for gemm in products(work, "feed_forward_gemm")]
     assert found == [(64, 2048), (128, 4096), (64, 512)]
+
+
+def test_biases_between_do_not_part_a_product():
+    biased = linear("w", TensorClass.MLP, out_features=32, in_features=64, bias=True)
+    [both] = products(work_of(forward(*biased, *biased)), "feed_forward_gemm")
+    assert both.elements == 2 * 2048
+
+
+def test_a_block_diagonal_matrix_is_one_product_with_short_inputs():
+    """RG-LRU gates: four blocks of 32 × 64 make 128 outputs, each a dot product of 64."""
+    [gates] = products(work_of(forward(matrix(copies=4))), "feed_forward_gemm")
+    assert (gates.elements, gates.inputs, gates.activation_bytes) == (4 * 2048, 64, 2 * (64 + 128))
 
 
 def test_what_no_token_is_multiplied_with_is_no_product():
@@ -160,8 +172,8 @@ def test_experts_divide_by_slices_over_tp_and_whole_over_ep():
 
 def test_experts_are_dispatched_and_combined_where_data_parallel_ranks_share_them():
     layouts = [Layout(), Layout(tp=4, ep=4), Layout(dp=4), Layout(dp=4, ep=4)]
-    works = [work_of(ROUTED, ROUTED, builders.layer(), layout=layout) for layout in layouts]
-    assert [work.alltoalls for work in works] == [0, 0, 0, 4]
+    works = [work_of(ROUTED, ROUTED, ROUTED, builders.layer(), layout=layout) for layout in layouts]
+    assert [work.alltoalls for work in works] == [0, 0, 0, 6]
     assert [(work.tp, work.pp, work.dp, work.ep) for work in works] == [
         (1, 1, 1, 1), (4, 1, 1, 4), (1, 1, 4, 1), (1, 1, 4, 4),
     ]  # fmt: skip
