@@ -40,6 +40,8 @@ QUANTITIES: Final[dict[str, Callable[[Estimate], float | None]]] = {
     "requests_per_second": lambda one: one.throughput.requests_per_second.mid if one.throughput else None,
 }
 _NARROW_BITS: Final = 16
+#: Formats of weights that nobody narrowed after training.
+_AS_TRAINED: Final = {"fp32", "tf32", "bf16", "fp16"}
 _MOST: Final = 1000
 
 
@@ -168,7 +170,8 @@ def _cautions(compared: Sequence[Compared]) -> Iterator[str]:
     caches = {one.scenario.kv_dtype for one in answers}
     if len(caches) > 1 and any(_bits(one) < _NARROW_BITS for one in caches):
         yield "a narrower KV cache trades quality, most at long contexts; kvplan does not predict quality"
-    if len({one.scenario.dtype for one in answers}) > 1:
+    weights = {one.scenario.dtype for one in answers}
+    if len(weights) > 1 and not weights <= _AS_TRAINED:
         yield "narrower weights trade quality, by method and model; kvplan does not predict quality"
     shapes = {key for one in compared for key in one.changes if key in MODEL_FIELDS or key.startswith("config.")}
     if shapes:

@@ -124,7 +124,8 @@ def _blocks(comparison: Comparison) -> Iterator[Block]:
     others = [one for one in scenarios if one is not first]
     which = ", the first that fits" if comparison.reference else ""
     yield Line(text=f"{len(scenarios)} scenarios, compared with {first.name}{which}", tone="title")
-    base = ", ".join(f"{name.replace('_', '-')} {_shown(value)}" for name, value in comparison.base.items())
+    shared = {key: value for key, value in comparison.base.items() if any(key not in one.changes for one in scenarios)}
+    base = ", ".join(f"{name.replace('_', '-')} {_shown(value)}" for name, value in shared.items())
     if base:
         yield Line(text=base, tone="quiet")
     yield from _told(scenarios)
