@@ -1,4 +1,8 @@
-"""Tables on a terminal through rich: as wide as it is, coloured where it may be, wrapped between words."""
+"""Tables on a terminal through rich: as wide as it is, coloured where it may be, wrapped between words.
+
+A table that does not fit even so is written as wide as it needs, and the terminal breaks its lines: a number or a name
+that is cut would be read as another one.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +16,7 @@ from rich.table import Table as RichTable
 from rich.text import Text
 
 from kvplan.report.blocks import Bar, Block, Bullets, Line, Listing, Segment, Table, Tone, bar_cells, joined
-from kvplan.report.text import neutral
+from kvplan.report.text import neutral, width
 
 _STYLES: Final[dict[Tone, str]] = {
     "plain": "",
@@ -26,6 +30,9 @@ _STYLES: Final[dict[Tone, str]] = {
 _SIGNS: Final = {"█": "blue", "▓": "magenta", "▒": "green", "░": "dim", "#": "yellow", "+": "cyan", "!": "red"}
 _MAX_BAR: Final = 100
 _MIN_WRAP: Final = 20
+_GAP: Final = 2
+_NAME: Final = 24
+"""Columns from which on a name may be broken."""
 
 
 def print_terminal(blocks: Sequence[Block], *, file: TextIO) -> None:
@@ -45,7 +52,7 @@ def _print(block: Block, *, console: Console) -> None:
             console.print(Text(neutral(block.text), style=_STYLES[block.tone]))
         case Table():
             _heading(block.title, console=console)
-            console.print(Padding(_table(block), (0, 0, 0, 2 if block.title else 0)))
+            _print_table(block, indent=2 if block.title else 0, console=console)
         case Bar():
             _heading(block.title, console=console)
             columns = min(console.width - 5, _MAX_BAR)
@@ -80,19 +87,72 @@ def _hanging(lead: str, text: str, *, style: str, console: Console) -> Text:
     return Text("\n".join(lines), style=style)
 
 
-def _table(table: Table) -> RichTable:
-    rich = RichTable(box=None, show_header=any(table.columns), pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
-    for index, column in enumerate(table.columns):
-        word = table.is_word(index)
-        rich.add_column(
-            Text(neutral(column)),
-            justify="left" if word else "right",
-            overflow="fold",
-            no_wrap=not word,
+def _print_table(table: Table, *, indent: int, console: Console) -> None:
+    """A table in the room that there is; a bar in its last column is left out where there is none for it."""
+    room = console.width - indent
+    if _drawn(table) and _across(_least_widths(table)) > room:
+        rows = tuple(row[:-1] for row in table.rows)
+        table = Table(title=table.title, columns=table.columns[:-1], rows=rows, left=table.left)
+    widths = _fitted(table, room)
+    needed = indent + _across(widths)
+    wide = console if needed <= console.width else Console(file=console.file, width=needed, markup=False)
+    wide.print(Padding(_table(table, widths), (0, 0, 0, indent)))
+
+
+def _drawn(table: Table) -> bool:
+    """True where the last column is a bar."""
+    last = [row[-1] for row in table.rows]
+    return table.open_end and any(last) and all(set(cell) <= {"█"} for cell in last)
+
+
+def _across(widths: Sequence[int]) -> int:
+    return sum(widths) + _GAP * (len(widths) - 1)
+
+
+def _least_widths(table: Table) -> list[int]:
+    """What each column takes at least: numbers stay whole, words break between them, long names at a dash."""
+    return [
+        max(
+            width(cell) if not table.is_word(index) else max((min(width(w), _NAME) for w in cell.split()), default=0)
+            for cell in (neutral(row[index]) for row in (table.columns, *table.rows))
         )
+        for index in range(len(table.columns))
+    ]
+
+
+def _fitted(table: Table, room: int) -> list[int]:
+    """Widths of the columns: as long as the cells, or words narrowed, the widest first, until they fit."""
+    widths = [
+        max(width(neutral(row[index])) for row in (table.columns, *table.rows)) for index in range(len(table.columns))
+    ]
+    least = _least_widths(table)
+    while _across(widths) > room and widths != least:
+        widest = max((index for index, one in enumerate(widths) if one > least[index]), key=lambda index: widths[index])
+        widths[widest] -= 1
+    return widths
+
+
+def _table(table: Table, widths: Sequence[int]) -> RichTable:
+    rich = RichTable(
+        box=None, show_header=any(table.columns), pad_edge=False, padding=(0, _GAP, 0, 0), header_style="dim"
+    )
+    words = [table.is_word(index) for index in range(len(table.columns))]
+    for column, columns, word in zip(table.columns, widths, words, strict=True):
+        head = Text(_wrapped(neutral(column), columns))
+        rich.add_column(head, justify="left" if word else "right", overflow="fold", width=columns)
     for row in table.rows:
-        rich.add_row(*(_sign_or_text(neutral(cell)) for cell in row))
+        cells = (_wrapped(neutral(cell), columns) for cell, columns in zip(row, widths, strict=True))
+        rich.add_row(*(_sign_or_text(cell) for cell in cells))
     return rich
+
+
+def _wrapped(cell: str, columns: int) -> str:
+    """A cell in lines of so many columns; a name of one word breaks after a dash."""
+    if width(cell) <= columns:
+        return cell
+    indent = cell[: len(cell) - len(cell.lstrip(" "))]
+    lines = textwrap.wrap(cell, width=columns, subsequent_indent=indent, break_on_hyphens=" " not in cell.strip())
+    return "\n".join(lines)
 
 
 def _sign_or_text(cell: str) -> Text:

@@ -49,12 +49,37 @@ def test_bracketed_units_survive_the_terminal(monkeypatch):
         assert words in file.getvalue()
 
 
-@pytest.mark.parametrize("columns", [40, 60, 80, 160])
-def test_terminal_lines_fit_the_terminal(columns, monkeypatch, estimate, model):
+def on_a_terminal(blocks, columns, monkeypatch):
     monkeypatch.setenv("COLUMNS", str(columns))
     file = io.StringIO()
-    print_terminal(EstimateReport(estimate=estimate, explain=True, model=model).blocks(), file=file)
-    assert max(len(line) for line in file.getvalue().splitlines()) <= columns
+    print_terminal(blocks, file=file)
+    return file.getvalue()
+
+
+@pytest.mark.parametrize("columns", [60, 80, 160])
+def test_terminal_lines_fit_the_terminal(columns, monkeypatch, estimate, model):
+    shown = on_a_terminal(EstimateReport(estimate=estimate, explain=True, model=model).blocks(), columns, monkeypatch)
+    assert max(len(line) for line in shown.splitlines()) <= columns
+
+
+@pytest.mark.parametrize("columns", [20, 40, 60, 80])
+def test_terminal_never_cuts_a_number(columns, monkeypatch, estimate):
+    """A number that lost its end would be read as another one; the terminal breaks the line instead."""
+    blocks = EstimateReport(estimate=estimate).blocks()
+    shown = on_a_terminal(blocks, columns, monkeypatch)
+    tables = [block for block in blocks if isinstance(block, Table)]
+    cells = [row[index] for one in tables for row in one.rows for index in range(len(row)) if not one.is_word(index)]
+    assert [cell for cell in cells if cell not in shown] == []
+
+
+def test_narrow_terminal_leaves_a_bar_out_and_breaks_long_names_at_dashes(monkeypatch):
+    bar = Table(title="", columns=("", "tokens/s", ""), rows=(("a-model", "12,345", "████████"),), open_end=True)
+    assert "██" in on_a_terminal([bar], 80, monkeypatch)
+    assert "██" not in on_a_terminal([bar], 20, monkeypatch)
+    name = "qwen3-32b-fp8-static-pertensor"
+    models = Table(title="", columns=("model", "params"), rows=((name, "32.8 B"),))
+    assert name in on_a_terminal([models], 80, monkeypatch)
+    assert "qwen3-32b-fp8-static-" in on_a_terminal([models], 32, monkeypatch).split()
 
 
 def test_terminal_without_colour_has_no_escape_sequences(monkeypatch, estimate):
