@@ -22,7 +22,6 @@ from scipy.optimize import least_squares
 from kvplan import api
 from kvplan.calibration.record import leading_version
 from kvplan.core.efficiency import Efficiency
-from kvplan.core.engine import Settings
 from kvplan.core.layout import Layout
 from kvplan.core.memory import plan_memory
 from kvplan.core.roofline import Machine
@@ -219,10 +218,8 @@ def _case(key: tuple[str, ...], rows: list[dict[str, str]]) -> Case:
         return np.array([float(row[name]) for row in rows])
 
     inputs, outputs = np.round(column("input_tokens") * scale), np.round(column("output_tokens") * scale)
-    plan = plan_memory(
-        deployment.model, deployment.gpu, deployment.engine, deployment.layout, Settings(), kv_dtype=deployment.kv_dtype,
-        context=int(inputs.max() + outputs.max()), concurrency=int(column("concurrency").max()),
-    )  # fmt: skip
+    longest, most = int(inputs.max() + outputs.max()), int(column("concurrency").max())
+    plan = plan_memory(deployment.question(context=longest, concurrency=most))
     load = Load(
         input_tokens=inputs, output_tokens=outputs, concurrency=column("concurrency") / int(dp), capacity=1e9, max_num_seqs=1e9,
         budget_tokens=float(plan.max_num_batched_tokens), mixes_prefill=deployment.engine.scheduling.mixes_prefill,

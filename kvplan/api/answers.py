@@ -146,7 +146,6 @@ def needs(
         SpecError: A file that is broken or not understood.
     """
     asked = dict(locals())
-    from kvplan.core.ledger import Question  # noqa: PLC0415 - loaded on use
     from kvplan.core.reverse import needs as answer  # noqa: PLC0415 - loaded on use
 
     for name, value in (("concurrency", concurrency), ("context", context)):
@@ -154,17 +153,7 @@ def needs(
             msg = f"{name}: must be at least 1, not {value}"
             raise UsageError(msg)
     found = deployment_of(asked)
-    question = Question(
-        model=found.model,
-        gpu=found.gpu,
-        engine=found.engine,
-        layout=found.layout,
-        settings=found.settings,
-        kv_dtype=found.kv_dtype,
-        context=context,
-        concurrency=concurrency,
-    )
-    return answer(question, dtype=found.dtype)
+    return answer(found.question(context=context, concurrency=concurrency), dtype=found.dtype)
 
 
 def estimate_of(fields: Mapping[str, Any]) -> Estimate:

@@ -220,16 +220,8 @@ def _deployed(record: Record, base: Engine, planner: Planner) -> tuple[Any, Load
         benchmark_requests=arguments["benchmark_requests"],
         equal_lengths=arguments["equal_lengths"],
     )
-    plan = plan_memory(
-        deployment.model,
-        deployment.gpu,
-        base,
-        layout,
-        settings,
-        kv_dtype=deployment.kv_dtype,
-        context=workload.input_tokens + workload.output_tokens,
-        concurrency=workload.concurrency,
-    )
+    whole = workload.input_tokens + workload.output_tokens
+    plan = plan_memory(deployment.question(context=whole, concurrency=workload.concurrency))
     return deployment, rank_load(deployment, workload, plan, concurrency=workload.concurrency)
 
 

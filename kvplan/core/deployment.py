@@ -5,15 +5,15 @@ from __future__ import annotations
 from dataclasses import replace
 
 from kvplan.core import cache, parameters
-from kvplan.core.cache import elements_per_token, kv_shards
 from kvplan.core.dataclass import dataclass
 from kvplan.core.efficiency import IDEAL
 from kvplan.core.engine import Engine, Settings
 from kvplan.core.hardware import Gpu
 from kvplan.core.layout import Layout
+from kvplan.core.ledger import Question
 from kvplan.core.memory import resolve_kv_dtype
 from kvplan.core.model import Model
-from kvplan.core.precision import display_dtype, with_state_dtype
+from kvplan.core.precision import display_dtype, narrowed, with_conv_dtype, with_state_dtype
 from kvplan.core.results import ModelFigures
 from kvplan.core.roofline import Machine
 from kvplan.core.warnings import deployment_warnings
@@ -31,6 +31,7 @@ class Deployment:
         dtype: Display name of the weight format.
         work: Compiled work of a step.
         machine, ideal: The GPU under the engine's efficiencies, and under none.
+        figures: What the model is, over all its ranks.
         measured: True where the efficiencies were fitted on this device family.
         assumptions, warnings: What was assumed and what to doubt, whatever the load.
     """
@@ -49,6 +50,26 @@ class Deployment:
     measured: bool
     assumptions: tuple[str, ...]
     warnings: tuple[str, ...]
+
+    def question(self, *, context: int, concurrency: int, source_tokens: int | None = None) -> Question:
+        """What this deployment's memory is asked for: room for sequences of `context` tokens, `concurrency` in all.
+
+        Args:
+            context: Longest sequence to plan for [token].
+            concurrency: Sequences in flight over the whole deployment.
+            source_tokens: Encoder tokens of an encoder–decoder model; None is the model's most [token].
+        """
+        return Question(
+            model=self.model,
+            gpu=self.gpu,
+            engine=self.engine,
+            layout=self.layout,
+            settings=self.settings,
+            kv_dtype=self.kv_dtype,
+            context=context,
+            concurrency=concurrency,
+            source_tokens=source_tokens,
+        )
 
 
 def deploy(
@@ -78,10 +99,10 @@ def deploy(
     _check_speculation(model, layout, settings)
     _check_context_parallelism(model, layout, settings)
     assumptions = [*model.assumptions]
-    if engine.memory.state_dtype is not None:
-        told, model = model, with_state_dtype(model, engine.memory.state_dtype)
-        if model is not told:
-            assumptions.append(f"recurrent state in {engine.memory.state_dtype}: the default of {engine.name}")
+    model, changes = _as_loaded(model, engine)
+    assumptions += changes
+    if settings.draft_model is not None:
+        settings = replace(settings, draft_model=_as_loaded(settings.draft_model, engine)[0])
     if settings.speculative_tokens or settings.draft_model is not None:
         assumptions.append("speculative decoding is counted in memory only: times are those without it")
     if settings.dcp > 1:
@@ -110,6 +131,19 @@ def deploy(
     )
 
 
+def _as_loaded(model: Model, engine: Engine) -> tuple[Model, list[str]]:
+    """The model in the formats that the engine keeps it in unless told otherwise, and what that changed."""
+    rules, told = engine.memory, []
+    before, model = model, narrowed(model, rules.narrow_dtype)
+    if model is not before:
+        told.append(f"weights in {rules.narrow_dtype}: {engine.name} loads fp32 checkpoints so unless dtype is fp32")
+    if rules.state_dtype is not None:
+        before, model = model, with_state_dtype(model, rules.state_dtype)
+        if model is not before:
+            told.append(f"recurrent state in {rules.state_dtype}: the default of {engine.name}")
+    return (model if rules.conv_dtype is None else with_conv_dtype(model, rules.conv_dtype)), told
+
+
 def _check_speculation(model: Model, layout: Layout, settings: Settings) -> None:
     if settings.draft_model is not None:
         layout.check(settings.draft_model)
@@ -120,7 +154,12 @@ def _check_speculation(model: Model, layout: Layout, settings: Settings) -> None
 
 def _check_context_parallelism(model: Model, layout: Layout, settings: Settings) -> None:
     copies = min(
-        (layout.tp // kv_shards(m, layout.tp) for g in model.groups for m in g.layer.mixers if elements_per_token(m)),
+        (
+            layout.tp // cache.kv_shards(mixer, layout.tp)
+            for group in model.groups
+            for mixer in group.layer.mixers
+            if cache.elements_per_token(mixer)
+        ),
         default=1,
     )
     if settings.dcp > 1 and (settings.dcp > copies or copies % settings.dcp):

@@ -76,15 +76,7 @@ def estimate(
     warnings = list(deployment.warnings)
     planned = _context(deployment.model, workload, context, warnings, allow_overflow=allow_context_overflow)
     plan = plan_memory(
-        deployment.model,
-        deployment.gpu,
-        deployment.engine,
-        deployment.layout,
-        deployment.settings,
-        kv_dtype=deployment.kv_dtype,
-        context=planned,
-        concurrency=workload.concurrency,
-        source_tokens=workload.source_tokens,
+        deployment.question(context=planned, concurrency=workload.concurrency, source_tokens=workload.source_tokens)
     )
     scenario = _scenario(deployment, workload, planned)
     latency: Latency | None = None

@@ -11,8 +11,6 @@ from kvplan.core.cached_layers import logical_state_bytes, logical_token_bytes
 from kvplan.core.dataclass import dataclass
 from kvplan.core.dtypes import format_by_id, kv_format
 from kvplan.core.engine import Engine, Settings
-from kvplan.core.hardware import Gpu
-from kvplan.core.layout import Layout
 from kvplan.core.ledger import Account, Question, account
 from kvplan.core.memory_notes import assumptions, warnings
 from kvplan.core.memory_rules import Budget, Paging
@@ -56,46 +54,15 @@ def resolve_kv_dtype(model: Model, engine: Engine, kv_dtype: str | None) -> str:
     return compute if compute in _COMPUTE_DTYPES else "bf16"
 
 
-def plan_memory(
-    model: Model,
-    gpu: Gpu,
-    engine: Engine,
-    layout: Layout,
-    settings: Settings,
-    *,
-    kv_dtype: str,
-    context: int,
-    concurrency: int,
-    source_tokens: int | None = None,
-    advise: bool = True,
-) -> MemoryPlan:
+def plan_memory(question: Question, *, advise: bool = True) -> MemoryPlan:
     """Ledger, pool and capacity of one engine instance.
 
     Args:
-        model: The model.
-        gpu: One rank's accelerator.
-        engine: Engine at a version.
-        layout: Ranks.
-        settings: The user's knobs.
-        kv_dtype: Cache format (`resolve_kv_dtype`).
-        context: Longest sequence to plan for [token].
-        concurrency: Sequences in flight over the whole deployment.
-        source_tokens: Encoder tokens of an encoder–decoder model; None is the model's most [token].
+        question: The instance (`Deployment.question` asks it of a deployment).
         advise: False leaves the suggestions out, which cost ten times the rest (sweeps).
     """
-    question = Question(
-        model=model,
-        gpu=gpu,
-        engine=engine,
-        layout=layout,
-        settings=settings,
-        kv_dtype=kv_dtype,
-        context=context,
-        concurrency=concurrency,
-        source_tokens=source_tokens,
-    )
     found = account(question)
-    fits = found.room_bytes > 0 and found.pool.holds(context)
+    fits = found.room_bytes > 0 and found.pool.holds(question.context)
     return MemoryPlan(
         memory=_memory(question, found),
         capacity=_capacity(question, found, fits=fits, advise=advise),

@@ -12,6 +12,7 @@ from kvplan.core.estimate import latency_of, rank_load, throughput_of
 from kvplan.core.memory import MemoryPlan, plan_memory, pool_follows_load
 from kvplan.core.results import Range
 from kvplan.core.serving import steady_state
+from kvplan.core.units import ceil_div
 from kvplan.core.workload import Workload
 from kvplan.planning.sweep_result import STATUS, Array
 
@@ -96,7 +97,7 @@ def _blocks(shape: tuple[int, ...]) -> Iterator[tuple[slice, ...]]:
     for size in reversed(shape):
         steps.insert(0, max(1, min(size, room)))
         room = max(1, room // max(1, size))
-    counts = [-(-size // step) for size, step in zip(shape, steps, strict=True)]
+    counts = [ceil_div(size, step) for size, step in zip(shape, steps, strict=True)]
     for index in np.ndindex(*counts):
         yield tuple(slice(i * step, (i + 1) * step) for i, step in zip(index, steps, strict=True))
 
@@ -113,19 +114,8 @@ class _Plans:
         pair = (int(context), int(concurrency)) if self.vary else (1, 1)
         key = (*pair, None if source is None else int(source))
         if key not in self._kept:
-            part = self.deployment
-            self._kept[key] = plan_memory(
-                part.model,
-                part.gpu,
-                part.engine,
-                part.layout,
-                part.settings,
-                kv_dtype=part.kv_dtype,
-                context=key[0],
-                concurrency=key[1],
-                source_tokens=key[2],
-                advise=False,
-            )
+            asked = self.deployment.question(context=key[0], concurrency=key[1], source_tokens=key[2])
+            self._kept[key] = plan_memory(asked, advise=False)
         return self._kept[key]
 
 

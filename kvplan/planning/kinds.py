@@ -17,6 +17,7 @@ from kvplan.core.ledger import Account, Question, account, layers_of
 from kvplan.core.memory_rules import Budget
 from kvplan.core.model import Model
 from kvplan.core.parameters import weights_bytes_per_rank
+from kvplan.core.precision import narrowed
 from kvplan.errors import KvplanError
 from kvplan.planning.candidates import layouts
 from kvplan.planning.operating import Best, Curve, best_limit, curve, too_slow
@@ -131,7 +132,7 @@ class _Compiled:
     def too_heavy(self, gpu: Gpu, layout: Layout) -> Miss | None:
         """Weights far above the card's memory: no need to lay out a pool (engines may leave a table on the CPU)."""
         if layout not in self.weights:
-            self.weights[layout] = weights_bytes_per_rank(self.model, layout)
+            self.weights[layout] = weights_bytes_per_rank(narrowed(self.model, self.engine.memory.narrow_dtype), layout)
         weights = self.weights[layout]
         if weights <= _OVERFULL * gpu.framework_memory_bytes:
             return None
@@ -144,7 +145,7 @@ class _Compiled:
         """The deployment on a card, and its caching layers."""
         if layout not in self.deployments:
             made = deploy(self.model, gpu, self.engine, layout=layout, settings=settings, kv_dtype=self.kv_dtype)
-            self.deployments[layout] = made, layers_of(_question(made, demand))
+            self.deployments[layout] = made, layers_of(_asked(made, demand))
         base, layers = self.deployments[layout]
         machine = replace(base.machine, gpu=gpu, efficiency=self.engine.efficiency_for(gpu)[0])
         return replace(base, gpu=gpu, machine=machine), layers
@@ -185,17 +186,9 @@ def _on_gpu(
         yield _judge(space, demand, targets, deployment, compiled=compiled, layers=layers)
 
 
-def _question(deployment: Deployment, demand: Demand) -> Question:
-    return Question(
-        model=deployment.model,
-        gpu=deployment.gpu,
-        engine=deployment.engine,
-        layout=deployment.layout,
-        settings=deployment.settings,
-        kv_dtype=deployment.kv_dtype,
-        context=demand.context,
-        concurrency=deployment.layout.dp,
-    )
+def _asked(deployment: Deployment, demand: Demand) -> Question:
+    """A replica's memory at the demand's context; engines that allocate slots get one per rank until the load is known."""
+    return deployment.question(context=demand.context, concurrency=deployment.layout.dp)
 
 
 def layout_text(layout: Layout) -> str:
@@ -224,11 +217,11 @@ def _judge(
     layout, gpu = deployment.layout, deployment.gpu
     unified = gpu.unified_memory and space.settings.n_gpu_layers is not None
     known = None if unified else layers
-    room = account(_question(deployment, demand), layers=known)
+    room = account(_asked(deployment, demand), layers=known)
     if deployment.engine.memory.budget is Budget.UP_FRONT and deployment.settings.max_num_seqs is None:
         slots = min(max(int(room.pool.sequences(demand.context)), 1), _MOST_SLOTS)
         deployment = replace(deployment, settings=replace(deployment.settings, max_num_seqs=slots))
-        room = account(_question(deployment, demand), layers=known)
+        room = account(_asked(deployment, demand), layers=known)
     if room.room_bytes <= 0 or not room.pool.holds(demand.context):
         short = float(max(1, int(room.pool.sequence_bytes(demand.context)) - room.room_bytes))
         return replace(compiled.miss(gpu, "does not fit", layout, by=short), value=short, unit="byte")

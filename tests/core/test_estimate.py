@@ -128,10 +128,7 @@ def test_moving_to_another_card_is_deploying_there():
 
 
 def plan(deployment, workload):
-    return plan_memory(
-        deployment.model, deployment.gpu, deployment.engine, deployment.layout, deployment.settings,
-        kv_dtype=deployment.kv_dtype, context=workload.input_tokens + workload.output_tokens, concurrency=1,
-    )  # fmt: skip
+    return plan_memory(deployment.question(context=workload.input_tokens + workload.output_tokens, concurrency=1))
 
 
 def test_the_load_of_one_rank():

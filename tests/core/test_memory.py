@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from kvplan.core.engine import Settings
 from kvplan.core.layout import Layout
+from kvplan.core.ledger import Question
 from kvplan.core.memory import plan_memory, pool_follows_load, resolve_kv_dtype
 from kvplan.core.memory_rules import Budget, Paging
 from kvplan.core.model import Attention, DenseFeedForward, Layer, Model, group_layers
@@ -96,17 +97,17 @@ def plan(
 ):
     spec = bundled(model) if isinstance(model, str) else model
     loaded = load_engine(engine)
-    return plan_memory(
-        spec,
-        load_gpu(gpu),
-        loaded,
-        Layout(**layout),
-        settings,
+    asked = Question(
+        model=spec,
+        gpu=load_gpu(gpu),
+        engine=loaded,
+        layout=Layout(**layout),
+        settings=settings,
         kv_dtype=resolve_kv_dtype(spec, loaded, kv_dtype),
         context=min(context, spec.max_context or context),
         concurrency=concurrency,
-        advise=advise,
     )
+    return plan_memory(asked, advise=advise)
 
 
 def parts_sum(memory):
@@ -329,11 +330,7 @@ WEIGHTS, TOKEN = 814_208, 4 * 128
 
 def small(rules=None, *, advise=False, **more):
     """A plan of the small model: 814,208 B of weights, 512 B per token."""
-    asked = question(rules, **more)
-    return plan_memory(
-        asked.model, asked.gpu, asked.engine, asked.layout, asked.settings, kv_dtype="bf16",
-        context=asked.context, concurrency=asked.concurrency, advise=advise,
-    )  # fmt: skip
+    return plan_memory(question(rules, **more), advise=advise)
 
 
 def test_capacity_of_a_small_card_on_paper():

@@ -52,12 +52,12 @@ def planned(row):
         model = apply_dtype(model, row["dtype"])
     engine = load_engine(row["engine"], version=row.get("version"))
     total = row.get("total_gib")
-    return plan_memory(
-        model,
-        load_gpu(row["gpu"]),
-        engine,
-        Layout(tp=row["tp"]),
-        Settings(
+    question = Question(
+        model=model,
+        gpu=load_gpu(row["gpu"]),
+        engine=engine,
+        layout=Layout(tp=row["tp"]),
+        settings=Settings(
             gpu_memory_utilization=row.get("utilization"),
             max_num_seqs=row.get("max_num_seqs"),
             max_num_batched_tokens=row.get("max_num_batched_tokens"),
@@ -67,6 +67,7 @@ def planned(row):
         context=row.get("context", 8192),
         concurrency=1,
     )
+    return plan_memory(question)
 
 
 def test_ledger_agrees_with_the_log(row):
