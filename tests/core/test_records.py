@@ -13,7 +13,7 @@ from kvplan import core
 from kvplan.core.results import Dumpable
 
 #: Small pairs that read better without names.
-POSITIONAL = {"Amount", "Cost", "Term", "Link"}
+POSITIONAL = {"Amount", "Cost", "Term"}
 NO_RECORDS = (Enum, Protocol)
 
 
