@@ -1,4 +1,4 @@
-"""Audio towers: Whisper's encoder as others reuse it, and the Conformers of Gemma."""
+"""Audio towers that came from Whisper's encoder: reused as it is, and the two of Qwen-Omni."""
 
 from __future__ import annotations
 
@@ -7,123 +7,67 @@ from kvplan.specs.huggingface.parts import Parts
 from kvplan.specs.huggingface.towers import Encoder
 
 
-def whisper_encoder(config: Config, prefix: str = "audio_tower.") -> Encoder:
+def whisper_encoder(config: Config) -> Encoder:
     """Whisper's encoder: two convolutions over the mel spectrogram, learned positions, pre-norm layers."""
-    hidden = config.integer("d_model", "hidden_size", default=1280)
-    inner = config.integer("encoder_ffn_dim", "intermediate_size", default=5120)
-    layers = config.integer("encoder_layers", "num_hidden_layers", default=32)
-    config.integer("encoder_attention_heads", "num_attention_heads", default=20)
-    parts = Parts(prefix)
-    parts.conv("conv1", hidden, config.integer("num_mel_bins", default=128), 3)
+    hidden, inner, layers, mels = _read_sizes(config)
+    parts = Parts("audio_tower.")
+    parts.conv("conv1", hidden, mels, 3)
     parts.conv("conv2", hidden, hidden, 3)
     parts.vector("embed_positions", config.integer("max_source_positions", default=1500), hidden)
-    whisper_layers(parts, hidden, inner, layers)
+    _layers(parts, hidden, inner, layers, k_bias=False)
     parts.norm("layer_norm", hidden)
-    config.ignore("encoder_layerdrop", "layerdrop", "scale_embedding", "vocab_size", "head_dim", "num_key_value_heads")
+    config.ignore("vocab_size", "head_dim", "num_key_value_heads")
     return Encoder(tensors=parts.done(), width=hidden)
 
 
-def whisper_layers(parts: Parts, hidden: int, inner: int, layers: int) -> None:
-    """Layers of Whisper's encoder: keys have no bias."""
-    parts.attention("layers.*.self_attn", hidden, copies=layers, k_bias=False)
+def qwen2_5_audio(config: Config) -> Encoder:
+    """Qwen2.5-Omni: Whisper's encoder with computed positions, marks of start and end, and a projection."""
+    hidden, inner, layers, mels = _read_sizes(config)
+    output = config.integer("output_dim", default=3584)
+    parts = Parts("thinker.audio_tower.")
+    parts.conv("conv1", hidden, mels, 3)
+    parts.conv("conv2", hidden, hidden, 3)
+    parts.vector("audio_bos_eos_token", 2, output)
+    _layers(parts, hidden, inner, layers, k_bias=False)
+    parts.norm("ln_post", hidden)
+    parts.linear("proj", output, hidden)
+    config.ignore("max_source_positions", "n_window")
+    return Encoder(tensors=parts.done(), width=output)
+
+
+def qwen3_audio(config: Config) -> Encoder:
+    """Qwen3-Omni: three strided convolutions over time and frequency, then layers like Whisper's."""
+    hidden, inner, layers, mels = _read_sizes(config)
+    output = config.integer("output_dim", default=3584)
+    channels = config.integer("downsample_hidden_size", default=480)
+    parts = Parts("thinker.audio_tower.")
+    previous = 1
+    for i in (1, 2, 3):
+        parts.conv(f"conv2d{i}", channels, previous, 3, 3)
+        previous, mels = channels, (mels + 1) // 2
+    parts.linear("conv_out", hidden, channels * mels, bias=False)
+    _layers(parts, hidden, inner, layers, k_bias=True)
+    parts.norm("ln_post", hidden)
+    parts.linear("proj1", hidden, hidden)
+    parts.linear("proj2", output, hidden)
+    config.ignore("max_source_positions", "n_window", "n_window_infer", "conv_chunksize")
+    return Encoder(tensors=parts.done(), width=output)
+
+
+def _read_sizes(config: Config) -> tuple[int, int, int, int]:
+    """Width, width inside the feed-forward, layers and mel bins, with Whisper large's values as defaults."""
+    config.integer("encoder_attention_heads", "num_attention_heads", default=20)
+    config.ignore("encoder_layerdrop", "layerdrop", "scale_embedding")
+    return (
+        config.integer("d_model", "hidden_size", default=1280),
+        config.integer("encoder_ffn_dim", "intermediate_size", default=5120),
+        config.integer("encoder_layers", "num_hidden_layers", default=32),
+        config.integer("num_mel_bins", default=128),
+    )
+
+
+def _layers(parts: Parts, hidden: int, inner: int, layers: int, *, k_bias: bool) -> None:
+    parts.attention("layers.*.self_attn", hidden, copies=layers, k_bias=k_bias)
     parts.norm("layers.*.self_attn_layer_norm", hidden, copies=layers)
     parts.mlp("layers.*", hidden, inner, copies=layers)
     parts.norm("layers.*.final_layer_norm", hidden, copies=layers)
-
-
-def gemma4_audio(config: Config, prefix: str = "model.audio_tower.") -> Encoder:
-    """Gemma 4's Conformer; each clipped linear keeps four bounds as buffers."""
-    hidden = config.integer("hidden_size", default=1024)
-    layers = config.integer("num_hidden_layers", default=12)
-    heads = config.integer("num_attention_heads", default=8)
-    channels = config.optional_integers("subsampling_conv_channels", length=2, minimum=1) or (128, 32)
-    kernel = config.integer("conv_kernel_size", default=5)
-    output = config.integer("output_proj_dims", default=1536)
-    parts = Parts(prefix)
-    previous = 1
-    for i, channel in enumerate(channels):
-        parts.conv(f"subsample_conv_projection.layer{i}.conv", channel, previous, 3, 3, bias=False)
-        parts.norm(f"subsample_conv_projection.layer{i}.norm", channel, bias=False)
-        previous = channel
-    parts.linear("subsample_conv_projection.input_proj_linear", hidden, channels[0] // 4 * channels[1], bias=False)
-    layer = "layers.*"
-    for block in ("feed_forward1", "feed_forward2"):
-        names = ("ffw_layer_1.linear", "ffw_layer_2.linear")
-        parts.mlp(f"{layer}.{block}", hidden, 4 * hidden, copies=layers, names=names, bias=False)
-        parts.norm(f"{layer}.{block}.pre_layer_norm", hidden, bias=False, copies=layers)
-        parts.norm(f"{layer}.{block}.post_layer_norm", hidden, bias=False, copies=layers)
-    names4 = ("q_proj.linear", "k_proj.linear", "v_proj.linear", "post.linear")
-    parts.attention(f"{layer}.self_attn", hidden, copies=layers, names=names4, bias=False)
-    parts.linear(f"{layer}.self_attn.relative_k_proj", hidden, hidden, bias=False, copies=layers)
-    parts.vector(f"{layer}.self_attn.per_dim_scale", hidden // heads, copies=layers)
-    parts.linear(f"{layer}.lconv1d.linear_start.linear", 2 * hidden, hidden, bias=False, copies=layers)
-    parts.linear(f"{layer}.lconv1d.linear_end.linear", hidden, hidden, bias=False, copies=layers)
-    parts.vector(f"{layer}.lconv1d.depthwise_conv1d", hidden, 1, kernel, copies=layers)
-    for name in ("lconv1d.pre_layer_norm", "lconv1d.conv_norm", "norm_pre_attn", "norm_post_attn", "norm_out"):
-        parts.norm(f"{layer}.{name}", hidden, bias=False, copies=layers)
-    parts.linear("output_proj", output, hidden)
-    clipped = 10 * layers if config.boolean("use_clipped_linears", default=True) else 0
-    config.ignore("attention_chunk_size", "attention_context_left", "attention_context_right", "attention_logit_cap")
-    config.ignore("attention_invalid_logits_value", "residual_weight", "gradient_clipping")
-    return Encoder(tensors=parts.done(), width=output, buffer_elements=4 * clipped)
-
-
-def gemma3n_audio(config: Config, prefix: str = "model.audio_tower.") -> Encoder:
-    """Gemma 3n's Conformer (Universal Speech Model)."""
-    hidden = config.integer("hidden_size", default=1536)
-    layers = config.integer("conf_num_hidden_layers", default=12)
-    heads = config.integer("conf_num_attention_heads", default=8)
-    kernel = config.integer("conf_conv_kernel_size", default=5)
-    channels = config.optional_integers("sscp_conv_channel_size", length=2, minimum=1) or (128, 32)
-    kernels = _pairs(config, "sscp_conv_kernel_size", default=3)
-    strides = _pairs(config, "sscp_conv_stride_size", default=2)
-    width = config.integer("input_feat_size", default=128)
-    parts = Parts(prefix)
-    previous = 1
-    for i, channel in enumerate(channels):
-        parts.conv(f"subsample_conv_projection.conv_{i}.conv", channel, previous, *kernels[i], bias=False)
-        parts.norm(f"subsample_conv_projection.conv_{i}.norm", channel, bias=False)
-        width = (width + 2 - kernels[i][1]) // strides[i][1] + 1
-        previous = channel
-    parts.linear("subsample_conv_projection.input_proj_linear", hidden, channels[1] * width, bias=False)
-    layer = "conformer.*"
-    for block in ("ffw_layer_start", "ffw_layer_end"):
-        parts.mlp(
-            f"{layer}.{block}", hidden, 4 * hidden, copies=layers, names=("ffw_layer_1", "ffw_layer_2"), bias=False
-        )
-        parts.norm(f"{layer}.{block}.pre_layer_norm", hidden, bias=False, copies=layers)
-        parts.norm(f"{layer}.{block}.post_layer_norm", hidden, bias=False, copies=layers)
-    names = ("attn.q_proj", "attn.k_proj", "attn.v_proj", "post")
-    parts.attention(f"{layer}.attention", hidden, copies=layers, names=names, bias=False)
-    parts.linear(
-        f"{layer}.attention.attn.relative_position_embedding.pos_proj", hidden, hidden, bias=False, copies=layers
-    )
-    parts.vector(f"{layer}.attention.attn.per_dim_scale", hidden // heads, copies=layers)
-    parts.norm(f"{layer}.attention.pre_attn_norm", hidden, bias=False, copies=layers)
-    parts.norm(f"{layer}.attention.post_norm", hidden, bias=False, copies=layers)
-    parts.linear(f"{layer}.lconv1d.linear_start", 2 * hidden, hidden, bias=False, copies=layers)
-    parts.linear(f"{layer}.lconv1d.linear_end", hidden, hidden, bias=False, copies=layers)
-    parts.vector(f"{layer}.lconv1d.depthwise_conv1d", hidden, 1, kernel, copies=layers)
-    parts.norm(f"{layer}.lconv1d.pre_layer_norm", hidden, bias=False, copies=layers)
-    parts.norm(f"{layer}.lconv1d.conv_norm", hidden, bias=False, copies=layers)
-    parts.norm(f"{layer}.norm", hidden, bias=False, copies=layers)
-    for name in ("attention_chunk_size", "attention_context_left", "attention_context_right", "attention_logit_cap"):
-        config.ignore(f"conf_{name}")
-    config.ignore("conf_reduction_factor", "conf_residual_weight", "gradient_clipping", "sscp_conv_group_norm_eps")
-    return Encoder(tensors=parts.done(), width=hidden)
-
-
-def _pairs(config: Config, name: str, *, default: int) -> tuple[tuple[int, int], tuple[int, int]]:
-    """Two pairs of integers, one for each convolution."""
-    value = config.raw(name)
-    if value is None:
-        return (default, default), (default, default)
-    rule = "must be two pairs of integers"
-    if not isinstance(value, list | tuple) or len(value) != 2:  # noqa: PLR2004 - two convolutions
-        raise config.error(name, rule)
-    pairs: list[tuple[int, int]] = []
-    for pair in value:
-        if not isinstance(pair, list | tuple) or len(pair) != 2 or not all(type(n) is int and n > 0 for n in pair):  # noqa: PLR2004
-            raise config.error(name, rule)
-        pairs.append((pair[0], pair[1]))
-    return pairs[0], pairs[1]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from itertools import islice
 from typing import Any, Final
 
@@ -101,6 +101,11 @@ class Config:
     def with_defaults(self, defaults: Mapping[str, Any]) -> Config:
         """Let missing fields take these values of the family, each told in `assumptions` when it is used."""
         self._defaults.update(defaults)
+        return self
+
+    def with_fields(self, fields: Mapping[str, Any]) -> Config:
+        """Read fields with these values, whatever the file says."""
+        self.data = {**self.data, **fields}
         return self
 
     def has(self, name: str) -> bool:
@@ -210,6 +215,20 @@ class Config:
             raise self.error(name, f"must be a list of strings, not {_show(value)}")
         self._check_length(name, value, length)
         return tuple(value)
+
+    def kinds(self, *names: str, known: Collection[str], length: int | None = None) -> tuple[str, ...] | None:
+        """A list of words, one per layer, of which only the known ones are understood; None where it is missing.
+
+        Raises:
+            SpecError: It is not a list of strings, or not of this length.
+            UnsupportedModelError: Another word.
+        """
+        found = self.strings(*names, length=length)
+        other = next((kind for kind in found or () if kind not in known), None)
+        if other is not None:
+            named = next(name for name in names if self.data.get(name) is not None)
+            raise self.unsupported(named, f"{_show(other)} is not understood for {self.model_type or 'this family'}")
+        return found
 
     def _check_length(self, name: str, value: list[Any] | tuple[Any, ...], length: int | None) -> None:
         if length is not None and len(value) != length:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Final
 
-from kvplan.core.model import DenseFeedForward, Layer, Tower
-from kvplan.core.tensors import Tensor, TensorClass, linear, norm, vector
+from kvplan.core.model import DenseFeedForward, Layer
+from kvplan.core.tensors import TensorClass, linear, norm, vector
 from kvplan.specs.huggingface import blocks, towers
 from kvplan.specs.huggingface.blueprint import Blueprint
 from kvplan.specs.huggingface.config import Config
@@ -17,8 +17,7 @@ _OTHER: Final = TensorClass.OTHER
 
 def clip(config: Config) -> Blueprint:
     """CLIP: both encoders end in a projection to one space."""
-    text, vision, given = _nested(config)
-    encoder = towers.clip(vision, "vision_model.")
+    text, encoder = tower_config(config, "text_config"), towers.clip(tower_config(config), "vision_model.")
     base = _text(text, vocab=49_408, hidden=512, inner=2048, heads=8, positions=77)
     width = config.integer("projection_dim", default=512)
     own = (
@@ -28,13 +27,12 @@ def clip(config: Config) -> Blueprint:
     )
     text.ignore("projection_dim")
     config.ignore("text_config_dict", "vision_config_dict", "logit_scale_init_value")
-    return _together(config, base, encoder.tensors, own, given=given)
+    return with_towers(config, replace(base, tensors=(*base.tensors, *own)), {"vision": encoder})
 
 
 def siglip(config: Config) -> Blueprint:
     """SigLIP: pooled image features are compared with those of the last token."""
-    text, vision, given = _nested(config)
-    encoder = towers.siglip(vision, "vision_model.")
+    text, encoder = tower_config(config, "text_config"), towers.siglip(tower_config(config), "vision_model.")
     base = _text(text, vocab=32_000, hidden=768, inner=3072, heads=12, positions=64)
     hidden = base.hidden_size
     width = text.optional_integer("projection_size") or hidden
@@ -43,20 +41,7 @@ def siglip(config: Config) -> Blueprint:
         *vector("logit_bias", _OTHER, 1),
         *linear("text_model.head", _OTHER, out_features=width, in_features=hidden, bias=True),
     )
-    return _together(config, base, encoder.tensors, own, given=given)
-
-
-def _nested(config: Config) -> tuple[Config, Config, bool]:
-    text, _ = tower_config(config, "text_config")
-    vision, given = tower_config(config)
-    return text, vision, given
-
-
-def _together(
-    config: Config, base: Blueprint, tower: tuple[Tensor, ...], own: tuple[Tensor, ...], *, given: bool
-) -> Blueprint:
-    whole = replace(base, tensors=(*base.tensors, *own))
-    return with_towers(config, whole, Tower(name="vision", tensors=tower), given=given)
+    return with_towers(config, replace(base, tensors=(*base.tensors, *own)), {"vision": encoder})
 
 
 def _text(config: Config, *, vocab: int, hidden: int, inner: int, heads: int, positions: int) -> Blueprint:

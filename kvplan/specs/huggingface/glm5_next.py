@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any, Final
 
-from kvplan.core.model import DenseFeedForward, LatentAttention, Layer, MixtureOfExperts, Recurrent, Tower
+from kvplan.core.model import DenseFeedForward, LatentAttention, Layer, MixtureOfExperts, Recurrent
 from kvplan.core.tensors import norm
 from kvplan.specs.huggingface import blocks
 from kvplan.specs.huggingface.blueprint import Blueprint
@@ -148,7 +148,7 @@ def glm5_next(config: Config) -> Blueprint:
     if not config.has("text_config"):
         return glm5_next_text(config)
     text, _ = read_text(config, default_type="glm5_next_text", spelling=MODERN)
-    vision, given = tower_config(config)
+    vision = tower_config(config)
     hidden = vision.integer("hidden_size", default=1024)
     layers = vision.integer("depth", "num_hidden_layers", default=24)
     heads = vision.integer("num_heads", "num_attention_heads", default=16)
@@ -171,4 +171,4 @@ def glm5_next(config: Config) -> Blueprint:
     parts.norm("merger.post_projection_norm", width)
     parts.gated("merger", width, vision.integer("projection_intermediate_size", default=10240))
     vision.ignore("image_size", "swiglu_limit")
-    return with_towers(config, text, Tower(name="vision", tensors=parts.done()), given=given)
+    return with_towers(config, text, {"vision": parts})

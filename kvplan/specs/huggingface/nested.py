@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, Final, Literal
 
@@ -11,7 +11,7 @@ from kvplan.core.model import Tower
 from kvplan.core.tensors import Tensor
 from kvplan.specs.huggingface.blueprint import Blueprint
 from kvplan.specs.huggingface.config import Config
-from kvplan.specs.huggingface.parts import parameters
+from kvplan.specs.huggingface.parts import Parts, parameters
 from kvplan.specs.huggingface.registry import adapt
 from kvplan.specs.huggingface.towers import Encoder
 
@@ -184,7 +184,7 @@ def read_text(
     extra: dict[str, Any] = {"model_type": model_type}
     if tied is not None:
         extra["tie_word_embeddings"] = tied
-    text.data = {**text.data, **extra}
+    text.with_fields(extra)
     known = {**(TEXT_DEFAULTS.get(named) or TEXT_DEFAULTS.get(model_type, {})), **(defaults or {})}
     text.with_defaults({name: value for name, value in known.items() if name not in text.data})
     config.ignore(*_OUTER_HARMLESS)
@@ -236,86 +236,30 @@ def rename(blueprint: Blueprint, spelling: Spelling) -> Blueprint:
     )
 
 
-def tower_config(
-    config: Config, name: str = "vision_config", *, defaults: Mapping[str, Any] | None = None
-) -> tuple[Config, bool]:
-    """The config of a tower, and whether the file has it; without it the family's default tower is meant.
+def tower_config(config: Config, name: str = "vision_config", *, defaults: Mapping[str, Any] | None = None) -> Config:
+    """The config of a tower; without it the family's default tower is meant, which `with_towers` tells.
 
     `defaults` are those of the whole tower: a file that describes it in part means its class's own defaults elsewhere.
     """
     child = config.optional_nested(name)
     if child is None:
-        return Config({}, source=config.source, path=name).with_defaults(defaults or {}), False
-    return child, True
+        return Config({}, source=config.source, path=name).with_defaults(defaults or {})
+    return child
 
 
-def with_towers(
-    config: Config, blueprint: Blueprint, *towers: Tower, buffers: int = 0, given: bool = True
-) -> Blueprint:
-    """Add towers; say so where the file does not describe them."""
-    if not given:
-        count = sum(parameters(tower.tensors) for tower in towers)
-        config.warnings.append(
-            f"vision_config is not in {config.source}: the default tower of {config.model_type} is counted "
-            f"({count:,} parameters with its projector); the checkpoint's own may differ"
-        )
+def with_towers(config: Config, blueprint: Blueprint, towers: Mapping[str, Encoder | Parts]) -> Blueprint:
+    """Add towers under their names; say so where the file does not describe one."""
+    made = [Tower(name=name, tensors=tuple(tower.tensors)) for name, tower in towers.items()]
+    for name in ("vision", "audio"):
+        if name in towers and not config.has(f"{name}_config"):
+            count = sum(parameters(tower.tensors) for tower in made if tower.name in {name, "projector"})
+            config.warnings.append(
+                f"{name}_config is not in {config.source}: the default tower of {config.model_type} is counted "
+                f"({count:,} parameters with its projector); the checkpoint's own may differ"
+            )
+    buffers = sum(tower.buffer_elements for tower in towers.values() if isinstance(tower, Encoder))
     return replace(
         blueprint,
-        towers=(*blueprint.towers, *(tower for tower in towers if tower.tensors)),
+        towers=(*blueprint.towers, *(tower for tower in made if tower.tensors)),
         buffer_elements=blueprint.buffer_elements + buffers,
-    )
-
-
-VisionReader = Callable[[Config], Encoder]
-
-
-def by_type(readers: Mapping[str, VisionReader], default: str) -> VisionReader:
-    """A reader that looks at the tower's own `model_type`.
-
-    Raises:
-        SpecError: A tower of a type that is not known here.
-    """
-
-    def read(vision: Config) -> Encoder:
-        model_type = vision.model_type or default
-        if model_type not in readers:
-            raise vision.error("model_type", f"{model_type!r} is not a vision tower that kvplan knows")
-        return readers[model_type](vision)
-
-    return read
-
-
-Projector = Callable[[Config, Encoder, int], tuple[Tensor, ...]]
-
-
-def read_pair(
-    config: Config,
-    *,
-    text_type: str,
-    vision: VisionReader,
-    projector: Projector,
-    vision_defaults: Mapping[str, Any] | None = None,
-    spelling: Spelling = INNER,
-    tied_default: bool | None = None,
-    either_ties: bool = False,
-    tying: Literal["outer", "inner"] = "outer",
-) -> Blueprint:
-    """A decoder, one vision tower and its projector."""
-    text, _ = read_text(
-        config,
-        default_type=text_type,
-        spelling=spelling,
-        tied_default=tied_default,
-        either_ties=either_ties,
-        tying=tying,
-    )
-    nested, given = tower_config(config, defaults=vision_defaults)
-    encoder = vision(nested)
-    return with_towers(
-        config,
-        text,
-        Tower(name="vision", tensors=encoder.tensors),
-        Tower(name="projector", tensors=projector(config, encoder, text.hidden_size)),
-        buffers=encoder.buffer_elements,
-        given=given,
     )

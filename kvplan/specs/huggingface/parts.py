@@ -51,6 +51,11 @@ class Parts:
         if bias:
             self.vector(f"{name}.bias", size, copies=copies)
 
+    def norms(self, name: str, parts: tuple[str, ...], size: int, *, bias: bool = True, copies: int = 1) -> None:
+        """Several norms of one width below one module."""
+        for part in parts:
+            self.norm(f"{name}.{part}", size, bias=bias, copies=copies)
+
     def attention(
         self,
         name: str,
@@ -108,17 +113,48 @@ class Parts:
             self.linear(f"{name}.{part}", intermediate_size, hidden_size, bias=bias, copies=copies)
         self.linear(f"{name}.down_proj", hidden_size, intermediate_size, bias=bias, copies=copies)
 
+    def two_linears(
+        self,
+        in_features: int,
+        inner: int,
+        out_features: int,
+        *,
+        names: tuple[str, str] = ("linear_1", "linear_2"),
+        bias: bool = True,
+        gated: bool = False,
+    ) -> None:
+        """A projector of two matrices; a gated one makes value and gate, each half of `inner`, with the first."""
+        self.linear(names[0], inner, in_features, bias=bias)
+        self.linear(names[1], out_features, inner // 2 if gated else inner, bias=bias)
+
     def done(self) -> tuple[Tensor, ...]:
         """The tensors."""
         return tuple(self.tensors)
 
 
-def patches(config: Config, *, image: int, patch: int) -> tuple[int, int]:
-    """Patches of one image and pixels of one patch; sizes are integers or `[height, width]`."""
+def read_vit(
+    config: Config,
+    *,
+    hidden: int | None = 768,
+    inner: int | None = 3072,
+    layers: int | None = 12,
+    heads: int | None = 12,
+) -> tuple[int, int, int, int]:
+    """Width, width inside the feed-forward, layers and heads of a vision transformer; None is a size without default."""
+    return (
+        config.integer("hidden_size", default=hidden),
+        config.integer("intermediate_size", default=inner),
+        config.integer("num_hidden_layers", default=layers),
+        config.integer("num_attention_heads", default=heads),
+    )
+
+
+def read_patches(config: Config, *, image: int, patch: int) -> tuple[int, int]:
+    """Patches of one image and inputs of one patch (channels × pixels); sizes are integers or `[height, width]`."""
     image_size = config.integers("image_size", length=2, default=image, minimum=1)
     patch_size = config.integers("patch_size", length=2, default=patch, minimum=1)
     count = (image_size[0] // patch_size[0]) * (image_size[1] // patch_size[1])
-    return count, patch_size[0] * patch_size[1]
+    return count, config.integer("num_channels", default=3) * patch_size[0] * patch_size[1]
 
 
 def parameters(tensors: tuple[Tensor, ...]) -> int:

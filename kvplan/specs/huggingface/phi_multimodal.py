@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from kvplan.core.model import Tower
 from kvplan.specs.huggingface import towers
 from kvplan.specs.huggingface.blueprint import Blueprint
 from kvplan.specs.huggingface.config import Config
@@ -18,25 +17,15 @@ _AUDIO = "model.embed_tokens_extend.audio_embed."
 def phi4_multimodal(config: Config) -> Blueprint:
     """Decoder fields at the top of the file, towers nested."""
     text = adapt(config, model_type="phi3")
-    vision, given = tower_config(config)
-    audio, _ = tower_config(config, "audio_config")
-    seeing = _image(vision, text.hidden_size)
-    hearing = _sound(audio, text.hidden_size)
-    return with_towers(
-        config,
-        text,
-        Tower(name="vision", tensors=seeing.tensors),
-        Tower(name="audio", tensors=hearing.tensors),
-        buffers=hearing.buffer_elements,
-        given=given,
-    )
+    seeing = _image(tower_config(config), text.hidden_size)
+    hearing = _sound(tower_config(config, "audio_config"), text.hidden_size)
+    return with_towers(config, text, {"vision": seeing, "audio": hearing})
 
 
 def _image(config: Config, hidden: int) -> Encoder:
     config.with_defaults({"hidden_size": 1152, "intermediate_size": 4304, "num_hidden_layers": 27})
     config.with_defaults({"num_attention_heads": 16, "image_size": 448, "patch_size": 14})
-    config.data = {**config.data, "vision_use_head": True}
-    encoder = towers.siglip(config, f"{_IMAGE}img_processor.")
+    encoder = towers.siglip(config.with_fields({"vision_use_head": True}), f"{_IMAGE}img_processor.")
     parts = Parts(_IMAGE)
     parts.vector("global_img_feature_extensor", encoder.width)
     parts.vector("sub_img_feature_extensor", encoder.width)

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Final
+
 from kvplan.core.dataclass import dataclass
 from kvplan.core.tensors import Tensor
 from kvplan.specs.huggingface.config import Config
-from kvplan.specs.huggingface.parts import Parts, patches
+from kvplan.specs.huggingface.parts import Parts, read_patches, read_vit
+
+#: Spelling of the projections where the output is not `out_proj`.
+_PROJECTIONS: Final = ("q_proj", "k_proj", "v_proj", "o_proj")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,93 +31,77 @@ class Encoder:
 
 def siglip(config: Config, prefix: str = "vision_tower.vision_model.") -> Encoder:
     """SigLIP: ViT without class token; an attention-pooling head only where `vision_use_head` says so."""
-    hidden = config.integer("hidden_size", default=768)
-    inner = config.integer("intermediate_size", default=3072)
-    layers = config.integer("num_hidden_layers", default=12)
-    config.integer("num_attention_heads", default=12)
-    count, pixels = patches(config, image=224, patch=16)
+    hidden, inner, layers, _ = read_vit(config)
+    count, inputs = read_patches(config, image=224, patch=16)
     parts = Parts(prefix)
-    parts.conv("embeddings.patch_embedding", hidden, config.integer("num_channels", default=3) * pixels)
+    parts.conv("embeddings.patch_embedding", hidden, inputs)
     parts.vector("embeddings.position_embedding", count, hidden)
-    _clip_layers(parts, hidden, inner, layers)
-    parts.norm("post_layernorm", hidden)
-    if config.boolean("vision_use_head", default=True):
-        _pooling_head(parts, hidden, inner)
-    config.ignore("projection_dim", "vocab_size")
+    _siglip_layers(parts, config, hidden, inner, layers)
     return Encoder(tensors=parts.done(), width=hidden)
 
 
-def siglip_headless(config: Config, prefix: str = "model.vision_model.", *, small: bool = False) -> Encoder:
+def siglip_headless(config: Config, *, small: bool = False) -> Encoder:
     """SigLIP as Idefics builds it: no pooling head whatever the config says; Idefics 2 has a smaller default."""
     config.with_defaults({"patch_size": 32})
     if not small:
         config.with_defaults({"hidden_size": 1152, "num_attention_heads": 16})
-    config.data = {**config.data, "vision_use_head": False}
-    return siglip(config, prefix)
+    return siglip(config.with_fields({"vision_use_head": False}), "model.vision_model.")
 
 
-def siglip2(config: Config, prefix: str = "vision_tower.vision_model.") -> Encoder:
+def siglip2(config: Config) -> Encoder:
     """SigLIP 2 with native resolution: a linear patch embedding and a square of `num_patches` positions."""
-    hidden = config.integer("hidden_size", default=768)
-    inner = config.integer("intermediate_size", default=3072)
-    layers = config.integer("num_hidden_layers", default=12)
-    config.integer("num_attention_heads", default=12)
+    hidden, inner, layers, _ = read_vit(config)
     patch = config.integer("patch_size", default=16)
-    parts = Parts(prefix)
+    parts = Parts("vision_tower.vision_model.")
     parts.linear("embeddings.patch_embedding", hidden, config.integer("num_channels", default=3) * patch * patch)
     parts.vector("embeddings.position_embedding", config.integer("num_patches", default=256), hidden)
-    _clip_layers(parts, hidden, inner, layers)
+    _siglip_layers(parts, config, hidden, inner, layers)
+    config.ignore("image_size")
+    return Encoder(tensors=parts.done(), width=hidden)
+
+
+def _siglip_layers(parts: Parts, config: Config, hidden: int, inner: int, layers: int) -> None:
+    """What follows the embeddings: layers, a norm and the pooling head."""
+    _clip_layers(parts, "encoder.layers.*", hidden, inner, copies=layers)
     parts.norm("post_layernorm", hidden)
     if config.boolean("vision_use_head", default=True):
-        _pooling_head(parts, hidden, inner)
-    config.ignore("image_size", "projection_dim", "vocab_size")
-    return Encoder(tensors=parts.done(), width=hidden)
+        parts.vector("head.probe", hidden)
+        parts.vector("head.attention.in_proj_weight", 3 * hidden, hidden)
+        parts.vector("head.attention.in_proj_bias", 3 * hidden)
+        parts.linear("head.attention.out_proj", hidden, hidden)
+        parts.norm("head.layernorm", hidden)
+        parts.mlp("head.mlp", hidden, inner)
+    config.ignore("projection_dim", "vocab_size")
 
 
 def clip(config: Config, prefix: str = "vision_tower.vision_model.") -> Encoder:
     """CLIP: ViT with a class token, norms before and after."""
-    hidden = config.integer("hidden_size", default=768)
-    inner = config.integer("intermediate_size", default=3072)
-    layers = config.integer("num_hidden_layers", default=12)
-    config.integer("num_attention_heads", default=12)
-    count, pixels = patches(config, image=224, patch=32)
+    hidden, inner, layers, _ = read_vit(config)
+    count, inputs = read_patches(config, image=224, patch=32)
     parts = Parts(prefix)
     parts.vector("embeddings.class_embedding", hidden)
-    parts.conv("embeddings.patch_embedding", hidden, config.integer("num_channels", default=3) * pixels, bias=False)
+    parts.conv("embeddings.patch_embedding", hidden, inputs, bias=False)
     parts.vector("embeddings.position_embedding", count + 1, hidden)
     parts.norm("pre_layrnorm", hidden)
-    _clip_layers(parts, hidden, inner, layers)
+    _clip_layers(parts, "encoder.layers.*", hidden, inner, copies=layers)
     parts.norm("post_layernorm", hidden)
     config.ignore("projection_dim", "vocab_size")
     return Encoder(tensors=parts.done(), width=hidden)
 
 
-def _clip_layers(parts: Parts, hidden: int, inner: int, layers: int) -> None:
-    layer = "encoder.layers.*"
-    parts.norm(f"{layer}.layer_norm1", hidden, copies=layers)
-    parts.attention(f"{layer}.self_attn", hidden, copies=layers)
-    parts.norm(f"{layer}.layer_norm2", hidden, copies=layers)
-    parts.mlp(f"{layer}.mlp", hidden, inner, copies=layers)
+def _clip_layers(parts: Parts, layer: str, hidden: int, inner: int, *, copies: int) -> None:
+    parts.norm(f"{layer}.layer_norm1", hidden, copies=copies)
+    parts.attention(f"{layer}.self_attn", hidden, copies=copies)
+    parts.norm(f"{layer}.layer_norm2", hidden, copies=copies)
+    parts.mlp(f"{layer}.mlp", hidden, inner, copies=copies)
 
 
-def _pooling_head(parts: Parts, hidden: int, inner: int) -> None:
-    parts.vector("head.probe", hidden)
-    parts.vector("head.attention.in_proj_weight", 3 * hidden, hidden)
-    parts.vector("head.attention.in_proj_bias", 3 * hidden)
-    parts.linear("head.attention.out_proj", hidden, hidden)
-    parts.norm("head.layernorm", hidden)
-    parts.mlp("head.mlp", hidden, inner)
-
-
-def pixtral(config: Config, prefix: str = "vision_tower.") -> Encoder:
+def pixtral(config: Config) -> Encoder:
     """Pixtral: ViT with RMS norms, gated feed-forward and rotary positions, no biases."""
-    hidden = config.integer("hidden_size", default=1024)
-    inner = config.integer("intermediate_size", default=4096)
-    layers = config.integer("num_hidden_layers", default=24)
-    heads = config.integer("num_attention_heads", default=16)
-    _, pixels = patches(config, image=1024, patch=16)
-    parts = Parts(prefix)
-    parts.conv("patch_conv", hidden, config.integer("num_channels", default=3) * pixels, bias=False)
+    hidden, inner, layers, heads = read_vit(config, hidden=1024, inner=4096, layers=24, heads=16)
+    _, inputs = read_patches(config, image=1024, patch=16)
+    parts = Parts("vision_tower.")
+    parts.conv("patch_conv", hidden, inputs, bias=False)
     parts.norm("ln_pre", hidden, bias=False)
     layer = "transformer.layers.*"
     parts.norm(f"{layer}.attention_norm", hidden, bias=False, copies=layers)
@@ -119,7 +109,7 @@ def pixtral(config: Config, prefix: str = "vision_tower.") -> Encoder:
         f"{layer}.attention",
         hidden,
         copies=layers,
-        names=("q_proj", "k_proj", "v_proj", "o_proj"),
+        names=_PROJECTIONS,
         bias=False,
     )
     parts.norm(f"{layer}.ffn_norm", hidden, bias=False, copies=layers)
@@ -130,22 +120,19 @@ def pixtral(config: Config, prefix: str = "vision_tower.") -> Encoder:
     return Encoder(tensors=parts.done(), width=hidden)
 
 
-def llama4_vision(config: Config, prefix: str = "vision_model.") -> Encoder:
+def llama4_vision(config: Config) -> Encoder:
     """Llama 4: ViT with class token, then a pixel-shuffle adapter."""
-    hidden = config.integer("hidden_size", default=768)
-    inner = config.integer("intermediate_size", default=5632)
-    layers = config.integer("num_hidden_layers", default=34)
-    config.integer("num_attention_heads", default=16)
+    hidden, inner, layers, _ = read_vit(config, inner=5632, layers=34, heads=16)
     output = config.integer("vision_output_dim", default=7680)
-    count, pixels = patches(config, image=448, patch=14)
-    parts = Parts(prefix)
+    count, inputs = read_patches(config, image=448, patch=14)
+    parts = Parts("vision_model.")
     parts.vector("class_embedding", hidden)
     parts.vector("positional_embedding_vlm", count + 1, hidden)
-    parts.linear("patch_embedding.linear", hidden, config.integer("num_channels", default=3) * pixels, bias=False)
+    parts.linear("patch_embedding.linear", hidden, inputs, bias=False)
     parts.norm("layernorm_pre", hidden)
     parts.norm("layernorm_post", hidden)
     layer = "model.layers.*"
-    parts.attention(f"{layer}.self_attn", hidden, copies=layers, names=("q_proj", "k_proj", "v_proj", "o_proj"))
+    parts.attention(f"{layer}.self_attn", hidden, copies=layers, names=_PROJECTIONS)
     parts.mlp(f"{layer}.mlp", hidden, inner, copies=layers)
     parts.norm(f"{layer}.input_layernorm", hidden, copies=layers)
     parts.norm(f"{layer}.post_attention_layernorm", hidden, copies=layers)
@@ -157,22 +144,18 @@ def llama4_vision(config: Config, prefix: str = "vision_model.") -> Encoder:
     return Encoder(tensors=parts.done(), width=output)
 
 
-def internvl_vision(config: Config, prefix: str = "vision_tower.") -> Encoder:
+def internvl_vision(config: Config) -> Encoder:
     """InternViT in transformers' spelling: layer scales, optional query and key norms."""
-    hidden = config.integer("hidden_size", default=1024)
-    inner = config.integer("intermediate_size", default=4096)
-    layers = config.integer("num_hidden_layers", default=24)
-    config.integer("num_attention_heads", default=16)
-    count, pixels = patches(config, image=448, patch=14)
+    hidden, inner, layers, _ = read_vit(config, hidden=1024, inner=4096, layers=24, heads=16)
+    count, inputs = read_patches(config, image=448, patch=14)
     norm_bias = config.string("norm_type", default="layer_norm") == "layer_norm"
-    parts = Parts(prefix)
+    parts = Parts("vision_tower.")
     parts.vector("embeddings.cls_token", hidden)
     if config.boolean("use_mask_token", default=False):
         parts.vector("embeddings.mask_token", hidden)
     if config.boolean("use_absolute_position_embeddings", default=True):
         parts.vector("embeddings.position_embeddings", count + 1, hidden)
-    channels = config.integer("num_channels", default=3)
-    parts.conv("embeddings.patch_embeddings.projection", hidden, channels * pixels)
+    parts.conv("embeddings.patch_embeddings.projection", hidden, inputs)
     layer = "encoder.layer.*"
     parts.vector(f"{layer}.lambda_1", hidden, copies=layers)
     parts.vector(f"{layer}.lambda_2", hidden, copies=layers)
@@ -196,17 +179,14 @@ def internvl_vision(config: Config, prefix: str = "vision_tower.") -> Encoder:
     return Encoder(tensors=parts.done(), width=hidden)
 
 
-def intern_vit(config: Config, prefix: str = "vision_model.") -> Encoder:
+def intern_vit(config: Config) -> Encoder:
     """InternViT as its authors publish it (`internvl_chat`): fused projections."""
-    hidden = config.integer("hidden_size")
-    inner = config.integer("intermediate_size")
-    layers = config.integer("num_hidden_layers")
-    config.integer("num_attention_heads")
-    count, pixels = patches(config, image=448, patch=14)
+    hidden, inner, layers, _ = read_vit(config, hidden=None, inner=None, layers=None, heads=None)
+    count, inputs = read_patches(config, image=448, patch=14)
     norm_bias = config.string("norm_type", default="layer_norm") == "layer_norm"
-    parts = Parts(prefix)
+    parts = Parts("vision_model.")
     parts.vector("embeddings.class_embedding", hidden)
-    parts.conv("embeddings.patch_embedding", hidden, config.integer("num_channels", default=3) * pixels)
+    parts.conv("embeddings.patch_embedding", hidden, inputs)
     parts.vector("embeddings.position_embedding", count + 1, hidden)
     layer = "encoder.layers.*"
     bias = config.boolean("qkv_bias", default=False)
@@ -228,16 +208,15 @@ def intern_vit(config: Config, prefix: str = "vision_model.") -> Encoder:
     return Encoder(tensors=parts.done(), width=hidden)
 
 
-def step_vision(config: Config, prefix: str = "vision_model.") -> Encoder:
+def step_vision(config: Config) -> Encoder:
     """Step-3.7: ViT with layer scales and two strided convolutions behind it."""
     hidden = config.integer("hidden_size", "width", default=1536)
     layers = config.integer("num_hidden_layers", "layers", default=47)
     config.integer("num_attention_heads", "heads", default=16)
     inner = int(hidden * config.number("mlp_ratio", default=8960 / 1536))
-    _, pixels = patches(config, image=728, patch=14)
-    parts = Parts(prefix)
-    channels = config.integer("num_channels", default=3)
-    parts.conv("embeddings.patch_embedding", hidden, channels * pixels, bias=False)
+    _, inputs = read_patches(config, image=728, patch=14)
+    parts = Parts("model.vision_model.")
+    parts.conv("embeddings.patch_embedding", hidden, inputs, bias=False)
     parts.vector("embeddings.position_embedding", config.integer("max_position_embeddings", default=2704), hidden)
     parts.norm("pre_layernorm", hidden)
     layer = "layers.*"
@@ -253,35 +232,24 @@ def step_vision(config: Config, prefix: str = "vision_model.") -> Encoder:
     return Encoder(tensors=parts.done(), width=4 * hidden)
 
 
-def minimax_vision(config: Config, prefix: str = "vision_tower.") -> Encoder:
+def minimax_vision(config: Config) -> Encoder:
     """MiniMax-M3: CLIP-like ViT over patches of two frames, rotary positions."""
-    hidden = config.integer("hidden_size", default=1280)
-    inner = config.integer("intermediate_size", default=5120)
-    layers = config.integer("num_hidden_layers", default=32)
-    config.integer("num_attention_heads", default=16)
+    hidden, inner, layers, _ = read_vit(config, hidden=1280, inner=5120, layers=32, heads=16)
     compression = config.optional_nested("img_token_compression_config")
     frames = (compression or config).integer("temporal_patch_size", default=2)
     (compression or config).integer("spatial_merge_size", default=2)
-    _, pixels = patches(config, image=2016, patch=14)
-    parts = Parts(prefix)
-    channels = config.integer("num_channels", default=3)
-    parts.conv("embeddings.proj", hidden, channels * frames * pixels, bias=False)
+    _, inputs = read_patches(config, image=2016, patch=14)
+    parts = Parts("vision_tower.")
+    parts.conv("embeddings.proj", hidden, frames * inputs, bias=False)
     parts.norm("pre_layrnorm", hidden)
-    _layers_as_clip(parts, hidden, inner, layers)
+    _clip_layers(parts, "layers.*", hidden, inner, copies=layers)
     config.ignore("projection_dim", "vocab_size", "initializer_factor", "rope_mode", "vision_segment_max_frames")
     if compression is not None:
         compression.ignore("image_token_compression_method")
     return Encoder(tensors=parts.done(), width=hidden)
 
 
-def _layers_as_clip(parts: Parts, hidden: int, inner: int, layers: int) -> None:
-    parts.norm("layers.*.layer_norm1", hidden, copies=layers)
-    parts.attention("layers.*.self_attn", hidden, copies=layers)
-    parts.norm("layers.*.layer_norm2", hidden, copies=layers)
-    parts.mlp("layers.*.mlp", hidden, inner, copies=layers)
-
-
-def kimi_vision(config: Config, prefix: str = "vision_tower.") -> Encoder:
+def kimi_vision(config: Config) -> Encoder:
     """Kimi-K2.5 (MoonViT-3d): ViT with learned 2D positions; fields carry a `vt_` in the published files."""
     hidden = config.integer("vt_hidden_size", "hidden_size", default=1152)
     inner = config.integer("vt_intermediate_size", "intermediate_size", default=4304)
@@ -290,7 +258,7 @@ def kimi_vision(config: Config, prefix: str = "vision_tower.") -> Encoder:
     height = config.integer("init_pos_emb_height", "pos_emb_height", default=64)
     width = config.integer("init_pos_emb_width", "pos_emb_width", default=64)
     patch = config.integer("patch_size", default=14)
-    parts = Parts(prefix)
+    parts = Parts("vision_tower.")
     parts.conv("patch_embed.proj", hidden, 3 * patch * patch)
     parts.vector("patch_embed.pos_emb.position_embeddings", height, width, hidden)
     layer = "encoder.blocks.*"
@@ -305,7 +273,7 @@ def kimi_vision(config: Config, prefix: str = "vision_tower.") -> Encoder:
     return Encoder(tensors=parts.done(), width=hidden)
 
 
-def mllama_vision(config: Config, prefix: str = "vision_model.") -> Encoder:
+def mllama_vision(config: Config) -> Encoder:
     """Llama 3.2 Vision: a local and a global encoder over up to four tiles."""
     hidden = config.integer("hidden_size", default=1280)
     inner = config.integer("intermediate_size", default=5120)
@@ -316,10 +284,10 @@ def mllama_vision(config: Config, prefix: str = "vision_model.") -> Encoder:
     ratios = config.raw("supported_aspect_ratios")
     kinds = (len(ratios) if isinstance(ratios, list) else 8) + 1
     output = config.integer("vision_output_dim", default=7680)
-    count, pixels = patches(config, image=448, patch=14)
-    parts = Parts(prefix)
+    count, inputs = read_patches(config, image=448, patch=14)
+    parts = Parts("vision_model.")
     parts.vector("class_embedding", hidden)
-    parts.conv("patch_embedding", hidden, config.integer("num_channels", default=3) * pixels, bias=False)
+    parts.conv("patch_embedding", hidden, inputs, bias=False)
     parts.vector("gated_positional_embedding.gate", 1)
     parts.vector("gated_positional_embedding.embedding", count + 1, hidden)
     parts.vector("gated_positional_embedding.tile_embedding", kinds, tiles * (count + 1) * hidden)
@@ -329,9 +297,7 @@ def mllama_vision(config: Config, prefix: str = "vision_model.") -> Encoder:
         parts.norm(f"layernorm_{place}", hidden)
     for name, number in (("transformer", layers), ("global_transformer", global_layers)):
         layer = f"{name}.layers.*"
-        parts.attention(
-            f"{layer}.self_attn", hidden, copies=number, names=("q_proj", "k_proj", "v_proj", "o_proj"), bias=False
-        )
+        parts.attention(f"{layer}.self_attn", hidden, copies=number, names=_PROJECTIONS, bias=False)
         parts.mlp(f"{layer}.mlp", hidden, inner, copies=number)
         parts.norm(f"{layer}.input_layernorm", hidden, copies=number)
         parts.norm(f"{layer}.post_attention_layernorm", hidden, copies=number)
@@ -339,3 +305,31 @@ def mllama_vision(config: Config, prefix: str = "vision_model.") -> Encoder:
     parts.vector("global_transformer.layers.*.gate_ffn", 1, copies=global_layers)
     config.ignore("intermediate_layers_indices", "norm_eps")
     return Encoder(tensors=parts.done(), width=output)
+
+
+TowerReader = Callable[[Config], Encoder]
+
+#: Towers that several families choose among by the `model_type` of their vision config.
+_BY_TYPE: Final[dict[str, TowerReader]] = {
+    "clip_vision_model": clip,
+    "internvl_vision": internvl_vision,
+    "pixtral": pixtral,
+    "siglip_vision_model": siglip,
+    "siglip2_vision_model": siglip2,
+}
+
+
+def by_type(default: str) -> TowerReader:
+    """A reader that looks at the tower's own `model_type`; `default` is meant where there is none.
+
+    Raises:
+        SpecError: A tower of a type that is not known here.
+    """
+
+    def read(vision: Config) -> Encoder:
+        model_type = vision.model_type or default
+        if model_type not in _BY_TYPE:
+            raise vision.error("model_type", f"{model_type!r} is not a vision tower that kvplan knows")
+        return _BY_TYPE[model_type](vision)
+
+    return read
