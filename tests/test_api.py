@@ -47,6 +47,29 @@ def test_summary_is_what_models_show_prints(name):
     assert json.loads(shown) == json.loads(json.dumps(kvplan.load_model(name).summary()))
 
 
+def test_llama_cpp_keeps_both_parts_of_a_recurrent_state_in_32_bits():
+    """Logs of hybrids with 48 gated delta nets print RS buffers of 448.88 and 748.12 MiB: three and five of these."""
+    found = kvplan.estimate("qwen3.5-27b", "rtx-5090", engine="llama.cpp", dtype="q4_k_m")
+    assert found.memory.state_bytes_per_sequence == 149.625 * 2**20
+
+
+def test_engines_narrow_fp32_checkpoints_unless_fp32_is_asked_for():
+    """OLMo-2-32B is published in fp32: vLLM loads it in bf16, SGLang in fp16, TensorRT-LLM and the floor as it is."""
+    for engine, dtype in (
+        ("vllm", "bf16"),
+        ("vllm@0.8", "fp16"),
+        ("sglang", "fp16"),
+        ("tensorrt-llm", "fp32"),
+        ("ideal", "fp32"),
+    ):
+        found = kvplan.estimate("olmo-2-0325-32b", "h200", engine=engine)
+        assert (found.scenario.dtype, found.scenario.kv_dtype) == (dtype, dtype)
+        assert found.memory.weights_bytes == pytest.approx(32_234_279_936 * (4 if dtype == "fp32" else 2), rel=1e-3)
+        assert any("loads fp32 checkpoints" in line for line in found.assumptions) == (dtype != "fp32")
+    asked = kvplan.estimate("olmo-2-0325-32b", "h200", dtype="fp32")
+    assert (asked.scenario.dtype, asked.scenario.kv_dtype) == ("fp32", "fp32")
+
+
 def test_source_tokens_are_cached_as_long_as_the_answer_runs():
     """T5-large: 24 layers × 2 × 1024 elements × 2 bytes = 98,304 bytes for each token of the source."""
     short, long = (

@@ -110,11 +110,11 @@ def state_elements(mixer: Mixer) -> int:
     return mixer.state_elements + mixer.conv_elements if isinstance(mixer, Recurrent) else 0
 
 
-def state_bytes(mixer: Mixer, *, conv_bits: int = 16) -> int:
+def state_bytes(mixer: Mixer) -> int:
     """Bytes of the fixed state of one sequence on one layer [byte]."""
     if not isinstance(mixer, Recurrent):
         return 0
-    return (mixer.state_elements * mixer.state_bits + mixer.conv_elements * conv_bits) // 8
+    return (mixer.state_elements * mixer.state_bits + mixer.conv_elements * mixer.conv_bits) // 8
 
 
 def cross_elements_per_source_token(mixer: Mixer) -> int:

@@ -29,7 +29,6 @@ from kvplan.core.model import (
 from kvplan.core.units import ceil_div
 
 _BITS = 8
-_CONV_BYTES = 2
 _CONV_COLUMNS = 3  # kernel 4, of which engines keep three columns
 _FP8_SCALE_GROUP = 128
 _SCALE_BYTES = 4
@@ -169,9 +168,9 @@ def _caches(
         case Recurrent():
             shards = kv_shards(mixer, tp)
             columns = _CONV_COLUMNS + speculative_tokens
-            conv = mixer.conv_elements * columns // _CONV_COLUMNS
+            conv = mixer.conv_elements * columns // _CONV_COLUMNS * mixer.conv_bits // _BITS
             state = ceil_div(mixer.state_elements * mixer.state_bits, _BITS * shards)
-            yield CachedLayer(kind="state", count=1, state_bytes=state + ceil_div(conv * _CONV_BYTES, shards))
+            yield CachedLayer(kind="state", count=1, state_bytes=state + ceil_div(conv, shards))
         case _:
             assert_never(mixer)
 

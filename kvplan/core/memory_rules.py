@@ -106,6 +106,8 @@ class MemoryRules:
         null_blocks: Blocks that no sequence gets.
         state_mode: State blocks per sequence.
         state_dtype: Format of recurrent states where the config names none; None follows the model's dtype.
+        conv_dtype: Format of convolution states; None is 16 bits.
+        narrow_dtype: Format that fp32 checkpoints are loaded in unless fp32 is asked for; None loads them as they are.
         state_pool_ratio: State pool as a share of the KV pool, two separate pools.
         window_pool_ratio: Tokens of the window pool as a share of those of the full pool.
         window_extra_tokens: Tokens that a window layer keeps beyond its window.
@@ -154,6 +156,8 @@ class MemoryRules:
     null_blocks: int = 0
     state_mode: StateMode = StateMode.NONE
     state_dtype: str | None = None
+    conv_dtype: str | None = None
+    narrow_dtype: str | None = None
     state_pool_ratio: float = 0.0
     window_pool_ratio: float = 0.0
     window_extra_tokens: int = 0

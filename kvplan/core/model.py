@@ -133,6 +133,7 @@ class Recurrent:
         conv_elements: Convolution state, `kernel − 1` columns as engines keep it [element].
         num_heads: Heads that the state divides over under tensor parallelism.
         state_bits: Bits of one state element (32 where the state is kept in fp32).
+        conv_bits: Bits of one element of the convolution state.
         tensors: Its weights.
     """
 
@@ -141,6 +142,7 @@ class Recurrent:
     conv_elements: int
     num_heads: int
     state_bits: int = 32
+    conv_bits: int = 16
     tensors: tuple[Tensor, ...] = ()
 
 
@@ -236,6 +238,7 @@ class Model:
             see each other both ways; 0 elsewhere [token].
         buffer_elements: Persistent buffers stored with the weights (not parameters).
         exact_weight_bytes: Bytes read from file headers, which win over arithmetic, or None.
+        keeps_fp32: True where fp32 was asked for, which engines then load although they would narrow it.
         parallel_attention: True where attention and feed-forward run in parallel (one all-reduce per layer).
         assumptions: Defaults that were used because the config left a field out.
         warnings: What the reader should doubt.
@@ -261,6 +264,7 @@ class Model:
     whole_item_tokens: int = 0
     buffer_elements: int = 0
     exact_weight_bytes: int | None = None
+    keeps_fp32: bool = False
     parallel_attention: bool = False
     assumptions: tuple[str, ...] = field(default=())
     warnings: tuple[str, ...] = field(default=())

@@ -77,13 +77,20 @@ def apply_dtype(model: Model, dtype: str) -> Model:
     """
     name = canonical_dtype(dtype)
     if name == display_dtype(model):
-        return model
+        return replace(model, keeps_fp32=True) if name == "fp32" else model
     if name in gguf_mixtures.FILE_TYPES:
         return _as_gguf(model, name)
     fmt = FORMATS[name]
     if not fmt.quantised:
         plain = _map_layers(model, lambda _, tensor: replace(tensor, format=None))
-        return replace(plain, dtype=name, quantization=None, kv_dtype=None, exact_weight_bytes=None)
+        return replace(
+            plain,
+            dtype=name,
+            quantization=None,
+            kv_dtype=None,
+            exact_weight_bytes=None,
+            keeps_fp32=name == "fp32",
+        )
     wide = FORMATS[model.dtype].element_bits > _SIXTEEN_BITS
 
     def change(_: int, tensor: Tensor) -> Tensor:
@@ -144,17 +151,36 @@ def _map_layers(model: Model, change: Callable[[int, Tensor], Tensor], *, towers
     )
 
 
+def narrowed(model: Model, dtype: str | None) -> Model:
+    """An fp32 checkpoint as an engine loads it that casts such ones to `dtype`, recurrent states with it.
+
+    Other models, and those whose fp32 was asked for, stay as they are, as do all where `dtype` is None.
+    """
+    if dtype is None or model.dtype != "fp32" or model.keeps_fp32:
+        return model
+    return with_state_dtype(replace(model, dtype=dtype, exact_weight_bytes=None), dtype)
+
+
 def with_state_dtype(model: Model, dtype: str) -> Model:
     """A model that keeps its recurrent states in `dtype`, as an engine does where the config names no format."""
     if model.state_dtype is not None:
         return model
     bits = int(format_by_id(dtype).element_bits)
+    return _map_recurrent(model, lambda mixer: replace(mixer, state_bits=bits))
 
-    def kept(layer: Layer) -> Layer:
-        mixers = tuple(replace(m, state_bits=bits) if isinstance(m, Recurrent) else m for m in layer.mixers)
+
+def with_conv_dtype(model: Model, dtype: str) -> Model:
+    """A model that keeps its convolution states in `dtype`."""
+    bits = int(format_by_id(dtype).element_bits)
+    return _map_recurrent(model, lambda mixer: replace(mixer, conv_bits=bits))
+
+
+def _map_recurrent(model: Model, change: Callable[[Recurrent], Recurrent]) -> Model:
+    def changed(layer: Layer) -> Layer:
+        mixers = tuple(change(m) if isinstance(m, Recurrent) else m for m in layer.mixers)
         return layer if mixers == layer.mixers else replace(layer, mixers=mixers)
 
-    groups = tuple(replace(group, layer=kept(group.layer)) for group in model.groups)
+    groups = tuple(replace(group, layer=changed(group.layer)) for group in model.groups)
     return model if groups == model.groups else replace(model, groups=groups)
 
 

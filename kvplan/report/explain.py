@@ -190,7 +190,7 @@ def _state_lines(model: Model, estimate: Estimate) -> Iterator[str]:
         for mixer in group.layer.mixers:
             if isinstance(mixer, Recurrent):
                 one = (
-                    f"({whole(mixer.state_elements)} × {mixer.state_bits} + {whole(mixer.conv_elements)} × 16) bits ÷ 8"
+                    f"({whole(mixer.state_elements)} × {mixer.state_bits} + {whole(mixer.conv_elements)} × {mixer.conv_bits}) bits ÷ 8"
                 )
                 total = group.count * state_bytes(mixer)
                 numbers = layer_numbers(model, index)

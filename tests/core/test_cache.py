@@ -143,7 +143,7 @@ def test_recurrent_state_is_fixed_and_stands_in_its_own_bits():
     assert elements_per_token(mixer) == elements_at(mixer, 10**6) == 0
     assert state_elements(mixer) == 1300
     assert state_bytes(mixer) == 1000 * 4 + 300 * 2
-    assert state_bytes(recurrent(state_bits=16), conv_bits=32) == 1000 * 2 + 300 * 4
+    assert state_bytes(recurrent(state_bits=16, conv_bits=32)) == 1000 * 2 + 300 * 4
     assert state_elements(attention()) == state_bytes(attention()) == 0
 
 

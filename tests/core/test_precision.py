@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from kvplan.core.cache import state_bytes_per_sequence_model
 from kvplan.core.dtypes import FORMATS, integer_format
 from kvplan.core.gguf_mixtures import FILE_TYPES, FULL_PRECISION, use_more_bits
 from kvplan.core.model import DenseFeedForward, LayerGroup, Tower
@@ -16,7 +17,9 @@ from kvplan.core.precision import (
     canonical_dtype,
     display_dtype,
     is_quantisable,
+    narrowed,
     precision_by_class,
+    with_conv_dtype,
     with_state_dtype,
 )
 from kvplan.core.tensors import TensorClass, linear
@@ -296,3 +299,28 @@ def test_states_in_the_engines_format_where_the_config_names_none():
     assert with_state_dtype(named, "fp32") is named
     plain = model(layer())
     assert with_state_dtype(plain, "fp32") is plain
+
+
+def test_fp32_checkpoints_are_narrowed_unless_fp32_was_asked_for():
+    """What follows the model's dtype halves, states among it; quantised tensors and named state formats stay."""
+    wide = model(layer(recurrent(state_bits=32)), dtype="fp32", exact_weight_bytes=5)
+    half = narrowed(wide, "bf16")
+    assert (half.dtype, half.exact_weight_bytes) == ("bf16", None)
+    assert weights_bytes_model(half) * 2 == weights_bytes_model(replace(wide, exact_weight_bytes=None))
+    assert [m.state_bits for g in half.groups for m in g.layer.mixers] == [16]
+    named = narrowed(replace(wide, state_dtype="fp32"), "fp16")
+    assert [m.state_bits for g in named.groups for m in g.layer.mixers] == [32]
+    for asked in (apply_dtype(wide, "fp32"), apply_dtype(model(dtype="bf16"), "fp32")):
+        assert narrowed(asked, "bf16") is asked
+    assert narrowed(wide, None) is wide
+    assert narrowed(apply_dtype(apply_dtype(wide, "fp32"), "bf16"), "fp16").dtype == "bf16"
+    plain = model(dtype="fp16")
+    assert narrowed(plain, "bf16") is plain
+
+
+def test_convolution_states_have_a_format_of_their_own():
+    hybrid = model(layer(), layer(recurrent()))
+    wide = with_conv_dtype(hybrid, "fp32")
+    assert state_bytes_per_sequence_model(wide) - state_bytes_per_sequence_model(hybrid) == 300 * 2
+    assert with_conv_dtype(wide, "fp16") == hybrid
+    assert with_conv_dtype(plain := model(), "fp32") is plain
