@@ -18,23 +18,24 @@ PACKAGE = Path(kvplan.__file__).parent
 #: Part of the package → the parts it may import. `errors` is open to all.
 ARROWS = {
     "core": {"core"},
-    "specs": {"core", "specs"},
+    "specs": {"core", "specs", "writing"},
     "planning": {"core", "planning"},
     "simulation": {"core", "simulation"},
     "calibration": {"core", "calibration"},
-    "report": {"core", "report"},
+    "report": {"core", "report", "writing"},
     "api": {"core", "specs", "planning", "simulation", "calibration", "api"},
     # Faces hand results to reports; file stems for lists and completion come from the registry without the API,
     # and `models import` writes spec files. What a user may type (endings of numbers, names of formats, other tools'
     # words) is data that the faces read where scenarios read it.
     "cli": {
-        *("api", "report", "cli", "specs.registry", "specs.importing"),
+        *("api", "report", "cli", "writing", "specs.registry", "specs.importing"),
         *("core.units", "core.dtypes", "core.precision", "planning.words"),
     },
     "web": {"api", "report", "web", "specs.registry"},
     "__init__": {"api"},
     "__main__": {"cli"},
     "errors": set(),
+    "writing": set(),
 }
 #: Modules of frozen result types beside core's own, which reports read as they read `core.results`.
 RESULT_TYPES = {

@@ -48,14 +48,18 @@ def calibrate(
     Needs NumPy and SciPy: pip install 'kvplan[calibrate]'.
     """  # noqa: D301 - click reads \b as "keep these lines"
     from kvplan import api
-    from kvplan.cli.output import destination, write_file
+    from kvplan.cli.output import destination
     from kvplan.report.calibration import CalibrationReport
+    from kvplan.report.text import neutral
+    from kvplan.writing import write_file
 
     target = destination(json=json, form=form, output=None)
     defaults = {"model": model, "gpu": gpu, "engine": engine}
     found = api.calibrate(file, engine=engine, defaults={k: v for k, v in defaults.items() if v is not None})
     if profile is not None:
         rows = sum(fit.rows for fit in found.families)
-        text = api.profile_text(found.engine, comment=f"Calibrated by `kvplan calibrate {file}` on {rows} rows.")
+        text = api.profile_text(
+            found.engine, comment=f"Calibrated by `kvplan calibrate {neutral(file)}` on {rows} rows."
+        )
         write_file(profile, text)
     target.emit(CalibrationReport(calibration=found, profile=None if profile is None else str(profile)))

@@ -1,10 +1,8 @@
-"""Where a result goes: a terminal, a pipe, or a file that is written whole or not at all."""
+"""Where a result goes: a terminal, a pipe or a file."""
 
 from __future__ import annotations
 
-import os
 import sys
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -12,6 +10,7 @@ from kvplan.cli.boundary import silence_stdout
 from kvplan.errors import UsageError
 from kvplan.report.blocks import Report
 from kvplan.report.render import SUFFIXES, Form, render, show
+from kvplan.writing import is_folder, write_file
 
 #: Signs that a stream without UTF-8 gets instead.
 _ASCII = str.maketrans(
@@ -84,7 +83,7 @@ def destination(*, json: bool, form: Form | None, output: Path | None) -> Destin
     if json and form not in {None, Form.JSON}:
         message = f"--json and --format {form} ask for two forms"
         raise UsageError(message, hint="leave one out")
-    if file is not None and file.is_dir():
+    if file is not None and is_folder(file):
         message = f"--output: {file} is a folder"
         raise UsageError(message, hint="give the name of a file in it")
     if file is not None and str(file).isdecimal():
@@ -104,49 +103,3 @@ def encodable(text: str, encoding: str | None) -> str:
     except UnicodeEncodeError:
         return text.translate(_ASCII).encode(name, "replace").decode(name)
     return text
-
-
-def write_file(path: Path, text: str, *, option: str = "--output") -> None:
-    """Write a file through a temporary one beside it, so that no reader ever sees a part of it.
-
-    Args:
-        path: The file.
-        text: What it will hold.
-        option: The option that named it.
-
-    Raises:
-        UsageError: A place that can't be written.
-    """
-    import tempfile
-
-    target = Path(os.path.realpath(path))
-    if target.exists() and not target.is_file():  # a device such as /dev/null, a pipe
-        _try(path, lambda: target.write_text(text, encoding="utf-8"), option=option)
-        return
-
-    def replace() -> None:
-        handle, name = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.", suffix=".tmp")
-        try:
-            with os.fdopen(handle, "w", encoding="utf-8", newline="\n") as file:
-                file.write(text)
-            Path(name).chmod(target.stat().st_mode & 0o7777 if target.exists() else 0o666 & ~_umask())
-            Path(name).replace(target)
-        except BaseException:
-            Path(name).unlink(missing_ok=True)
-            raise
-
-    _try(path, replace, option=option)
-
-
-def _try(path: Path, write: Callable[[], object], *, option: str) -> None:
-    try:
-        write()
-    except OSError as error:
-        message = f"{option}: cannot write {path}: {error.strerror or error}"
-        raise UsageError(message) from error
-
-
-def _umask() -> int:
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-import os
+import io
 from pathlib import Path
 from typing import Any, Final
 
 from kvplan.errors import UsageError
+from kvplan.report.text import neutral
+from kvplan.writing import is_folder, write_file
 
 #: Okabe and Ito, Color Universal Design (2008); yellow is left out, it does not print.
 COLOURS: Final = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#000000")
@@ -27,7 +29,7 @@ def figure(*, width: float, height: float, path: Path) -> Any:  # noqa: ANN401 -
     if path.suffix.lower() not in SUFFIXES:
         message = f"--plot: {path.name} must end in {', '.join(SUFFIXES)}"
         raise UsageError(message)
-    if not path.parent.is_dir():
+    if not is_folder(path.parent):
         message = f"--plot: cannot write {path}: no such folder"
         raise UsageError(message)
     try:
@@ -46,16 +48,21 @@ def save(drawn: Any, path: Path) -> None:  # noqa: ANN401 - matplotlib is untype
     """
     import matplotlib as mpl  # noqa: PLC0415 - an extra
 
-    part = path.with_name(f".{path.stem}.{os.getpid()}{path.suffix}")
-    try:
-        with mpl.rc_context({"svg.hashsalt": "kvplan"}):
-            dated = {".svg": {"Date": None}, ".pdf": {"CreationDate": None}}
-            drawn.savefig(part, dpi=_DPI, metadata=dated.get(path.suffix.lower()))
-        part.replace(path)
-    except OSError as error:
-        part.unlink(missing_ok=True)
-        message = f"--plot: cannot write {path}: {error.strerror or error}"
-        raise UsageError(message) from error
+    kind = path.suffix.lower()
+    content = io.BytesIO()
+    with mpl.rc_context({"svg.hashsalt": "kvplan"}):
+        dated = {".svg": {"Date": None}, ".pdf": {"CreationDate": None}}
+        drawn.savefig(content, format=kind[1:], dpi=_DPI, metadata=dated.get(kind))
+    write_file(path, content.getvalue(), option="--plot")
+
+
+def lettered(words: str) -> str:
+    r"""Words that may hold a stranger's name, for a picture: nothing in them acts, and `$` is no mathematics.
+
+    >>> lettered("a\x1b$x^{$")
+    'a\\x1b\\$x^{\\$'
+    """
+    return neutral(words).replace("$", r"\$")
 
 
 def tidy(axes: Any, *, title: str, x: str, y: str) -> None:  # noqa: ANN401 - matplotlib is untyped

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 from kvplan.core.results import Estimate, OpTime
 from kvplan.core.units import GIB, MS_PER_S
 from kvplan.errors import UsageError
-from kvplan.report.figures import COLOURS, DASHES, HATCHES, MARKERS, figure, powers, save, short, tidy
+from kvplan.report.figures import COLOURS, DASHES, HATCHES, MARKERS, figure, lettered, powers, save, short, tidy
 
 if TYPE_CHECKING:
     from kvplan.planning.sweep_result import Sweep
@@ -56,7 +56,7 @@ def plot_estimate(
         f"{asked.model} on {asked.gpu_count} × {asked.gpu}, {asked.engine}, weights {asked.dtype}, KV {asked.kv_dtype}"
     )
     title += f", {asked.input_tokens:,} tokens in + {asked.output_tokens:,} out"
-    drawn.suptitle(title, fontsize=10, x=0.01, ha="left")
+    drawn.suptitle(lettered(title), fontsize=10, x=0.01, ha="left")
     save(drawn, path)
 
 

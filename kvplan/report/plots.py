@@ -10,7 +10,7 @@ from kvplan.core.units import GIB, MS_PER_S
 from kvplan.errors import UsageError
 from kvplan.planning.comparison import Comparison
 from kvplan.planning.plan_result import Option, Plan
-from kvplan.report.figures import COLOURS, DASHES, HATCHES, MARKERS, figure, powers, save, short, tidy
+from kvplan.report.figures import COLOURS, DASHES, HATCHES, MARKERS, figure, lettered, powers, save, short, tidy
 
 if TYPE_CHECKING:
     from kvplan.planning.sweep_result import Sweep
@@ -53,7 +53,7 @@ def plot_comparison(comparison: Comparison, path: Path) -> None:
         UsageError: The file can't be drawn.
     """
     scenarios = comparison.scenarios
-    names = [one.name if len(one.name) <= _LABEL else f"{one.name[: _LABEL - 1]}…" for one in scenarios]
+    names = [lettered(one.name if len(one.name) <= _LABEL else f"{one.name[: _LABEL - 1]}…") for one in scenarios]
     drawn = figure(width=11.0, height=1.6 + 2.0 * max(1.0, len(names) * 0.34), path=path)
     panels = drawn.subplots(2, 3, sharey=True)
     for axes, (title, quantity, unit, scale) in zip(panels.flat, _BARS, strict=True):
@@ -133,14 +133,14 @@ def _series(sweep: Sweep, along: str) -> list[tuple[str, list[dict[str, Any]]]]:
     groups: dict[str, list[dict[str, Any]]] = {}
     others = [name for name in sweep.axes if name != along]
     for row in sweep.rows():
-        label = ", ".join(f"{name.replace('_', '-')} {row[name]}" for name in others)
+        label = lettered(", ".join(f"{name.replace('_', '-')} {row[name]}" for name in others))
         groups.setdefault(label, []).append(row)
     return list(groups.items())
 
 
 def _base(fields: Mapping[str, Any]) -> str:
     """What all scenarios of a picture share."""
-    return ", ".join(f"{name.replace('_', '-')} {value}" for name, value in fields.items())
+    return lettered(", ".join(f"{name.replace('_', '-')} {value}" for name, value in fields.items()))
 
 
 def _title(sweep: Sweep, *, shown: int, total: int) -> str:
@@ -195,9 +195,9 @@ def plot_plan(plan: Plan, path: Path) -> None:
     for number, (a, b) in enumerate(zip(x, y, strict=True), start=1):
         axes.annotate(str(number), (a, b), ha="center", va="center", fontsize=8, zorder=3)
     money = "price of an hour" if plan.priced else "GPUs"
-    tidy(axes, title=f"{plan.model}: cost against latency", x="mean end-to-end time [s]", y=money)
+    tidy(axes, title=lettered(f"{plan.model}: cost against latency"), x="mean end-to-end time [s]", y=money)
     axes.margins(0.08)
-    text = "\n".join(f"{number}   {_told(one)}" for number, one in enumerate(plan.front, start=1))
+    text = "\n".join(f"{number}   {lettered(_told(one))}" for number, one in enumerate(plan.front, start=1))
     drawn.text(0.66, 0.5, text, fontsize=8, va="center", ha="left", linespacing=1.6)
     drawn.get_layout_engine().set(rect=(0, 0, 0.64, 1))
     save(drawn, path)

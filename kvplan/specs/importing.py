@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import math
 import os
 import re
-import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
@@ -19,6 +17,7 @@ from kvplan.specs.files import located
 from kvplan.specs.huggingface import canonical_id
 from kvplan.specs.models import load_spec, read_json
 from kvplan.specs.yaml import dump_yaml
+from kvplan.writing import is_there, make_folder, write_file
 
 #: Fields of a config that no reader of a spec wants to see.
 _NOISE: Final = frozenset(
@@ -58,12 +57,12 @@ def import_model(source: str, output: str | os.PathLike[str], *, overwrite: bool
         overwrite: Replace a file that is there.
 
     Raises:
-        SpecError: The config is broken or not understood, or the file can't be written.
-        UsageError: The file is there already.
+        SpecError: The config is broken or not understood.
+        UsageError: The file is there already, or can't be written.
         HubError: The repository can't be had.
     """
     target = Path(output)
-    if target.exists() and not overwrite:
+    if is_there(target) and not overwrite:
         msg = f"output: {target} is there already"
         raise UsageError(msg, hint="choose another name, or overwrite it on purpose")
     spec, exact, warnings = _spec(source)
@@ -73,8 +72,10 @@ def import_model(source: str, output: str | os.PathLike[str], *, overwrite: bool
     if exact is not None:
         spec["expected"]["weights_bytes"] = exact
         spec["expected"]["source"] += "; bytes from the headers of its weight files"
-    head = f"# Imported from {' '.join(source.split())} by kvplan models import; review it before use.\n"
-    _write_whole(target, head + dump_yaml(spec))
+    shown = source if source.isprintable() else repr(source)  # a line break would end the comment
+    head = f"# Imported from {shown} by kvplan models import; review it before use.\n"
+    make_folder(target.parent, option="--output")
+    write_file(target, head + dump_yaml(spec))
     return Imported(path=target, model=model, parameters=counted, warnings=(*model.warnings, *warnings))
 
 
@@ -160,25 +161,3 @@ def _foldable(settings: Mapping[str, str]) -> dict[str, str]:
     }
     most = max((len(seen[name]) for name in whole), default=0)
     return {name: short for name, short in names.items() if short in whole and len(seen[short]) == most}
-
-
-def _write_whole(path: Path, text: str) -> None:
-    """Write a file that appears whole or not at all."""
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".part")
-    except OSError as error:
-        msg = f"{path}: can't be written: {error.strerror}"
-        raise SpecError(msg) from None
-    try:
-        with os.fdopen(handle, "w", encoding="utf-8", newline="\n") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        Path(name).chmod(0o644)
-        Path(name).replace(path)
-    except OSError as error:
-        with contextlib.suppress(OSError):
-            Path(name).unlink()
-        msg = f"{path}: can't be written: {error.strerror}"
-        raise SpecError(msg) from None

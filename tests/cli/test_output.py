@@ -6,10 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from kvplan.cli.output import destination, encodable, write_file
+from kvplan.cli.output import destination, encodable
 from kvplan.errors import UsageError
 from kvplan.report.blocks import Line
 from kvplan.report.render import Form
+from kvplan.writing import write_file
 
 ROOT = Path(__file__).parents[2]
 

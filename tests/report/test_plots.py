@@ -9,6 +9,7 @@ import pytest
 import kvplan
 from kvplan.errors import UsageError
 from kvplan.report import plot_estimate, plots
+from kvplan.report.figures import lettered
 
 pytest.importorskip("matplotlib")
 from matplotlib.backends.backend_agg import FigureCanvasAgg
@@ -125,3 +126,13 @@ def test_without_matplotlib_the_extra_is_named(monkeypatch, tmp_path):
     with pytest.raises(UsageError) as error:
         comparison_picture(tmp_path / "x.png")
     assert "kvplan[plots]" in error.value.hint
+
+
+def test_names_are_letters_in_a_picture(tmp_path):
+    """`$…$` would be mathematics, which strangers' names seldom are, and broken mathematics ends in a traceback."""
+    names = [r"$\frac{$", "a$b", "\x1b]0;title\x07"]
+    scenarios = [{"name": name, "concurrency": 2**index} for index, name in enumerate(names)]
+    plots.plot_comparison(kvplan.compare(scenarios, model="llama-3-8b", gpu="l4"), tmp_path / "x.svg")
+    plots.plot_sweep(kvplan.sweep("llama-3-8b", "l4", axes=["concurrency=1,2"]), tmp_path / "y.svg")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["x.svg", "y.svg"]
+    assert [lettered(name) for name in names] == [r"\$\frac{\$", r"a\$b", r"\x1b]0;title\x07"]
