@@ -135,7 +135,8 @@ def experts_touched(experts: ExpertWork, tokens: Num, *, skew: float) -> Num:
     choices = tokens * experts.top_k / experts.ranks
     mean = choices / experts.num_experts
     touched = experts.num_experts * (1.0 - (1.0 + mean / skew) ** -skew)
-    return minimum(touched, minimum(maximum(choices, 1.0), float(experts.num_experts)))
+    one_token = minimum(tokens, 1.0) * experts.top_k / experts.ranks
+    return minimum(maximum(touched, one_token), minimum(maximum(choices, 1.0), float(experts.num_experts)))
 
 
 def expert_cost(experts: ExpertWork, tokens: Num, machine: Machine) -> Cost:
