@@ -67,8 +67,10 @@ def engine_versions(engine: str) -> tuple[str, ...]:
 
 
 def repository_of(model: ModelLike) -> str:
-    """What an engine loads: the first repository among a bundled model's aliases, else the name as it was given."""
+    """What an engine loads: the first repository among a bundled model's aliases, a config's folder, or the name as given."""
     name = str(model) if isinstance(model, str | Path) else str(getattr(model, "id", "MODEL"))
+    if Path(name).name == "config.json":
+        return str(Path(name).parent)
     found = registry.find("model", name)
     if found is None or "/" in name:
         return name

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def service_of(answer: Estimate, fields: Mapping[str, Any], *, chosen: Option | None = None) -> dict[str, Any]:
-    """What `kvplan.report.deploy.Service` takes, so that the deployment is the one of the estimate.
+    """What `kvplan.report.service.Service` takes, so that the deployment is the one of the estimate.
 
     Args:
         answer: The estimate of one replica.

@@ -82,7 +82,8 @@ def _beside(
         )
     if serve_command or deploy is not None:
         from kvplan.cli.scenario import write_deployment
-        from kvplan.report.deploy import Service, serve_lines
+        from kvplan.report.serve_command import serve_lines
+        from kvplan.report.service import Service
 
         service = Service(**api.service_of(answer, base))
         if deploy is not None:

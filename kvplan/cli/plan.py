@@ -226,7 +226,8 @@ def plan(
     chosen = found.fastest if choose == "fastest" else found.cheapest
     lines: tuple[str, ...] = ()
     if chosen is not None and chosen.estimate is not None:
-        from kvplan.report.deploy import Service, serve_lines
+        from kvplan.report.serve_command import serve_lines
+        from kvplan.report.service import Service
 
         service = Service(**api.service_of(chosen.estimate, asked, chosen=chosen))
         lines = tuple(serve_lines(service)) if service.serves else ()

@@ -11,10 +11,9 @@ import typer
 
 from kvplan.cli import options
 from kvplan.cli.fields import OUTPUT, SCENARIO
-from kvplan.errors import UsageError
 
 if TYPE_CHECKING:
-    from kvplan.report.deploy import Service
+    from kvplan.report.service import Service
 
 #: Field of a scenario → its option and default, as `kvplan estimate` has them.
 _FIELDS: Final[dict[str, tuple[Any, Any]]] = {
@@ -134,24 +133,20 @@ def merged(file: Path | None, asked: Mapping[str, Any]) -> tuple[dict[str, Any],
 def save(path: Path, fields: Mapping[str, Any]) -> None:
     """Write a scenario file, whole or not at all."""
     from kvplan import api
-    from kvplan.cli.output import write_file
+    from kvplan.writing import write_file
 
     write_file(path, api.scenario_text(fields), option="--save-scenario")
 
 
 def write_deployment(place: Path, service: Service) -> None:
     """Write the files of a deployment into a folder, or the one that a file's name asks for; each whole or not at all."""
-    from kvplan.cli.output import write_file
-    from kvplan.report.deploy import file_for, files
+    from kvplan.report.manifests import file_for, files
+    from kvplan.writing import make_folder, write_file
 
     made = files(service)
     if place.suffix:
         write_file(place, file_for(place, made), option="--deploy")
         return
-    try:
-        place.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        message = f"--deploy: cannot make {place}: {error.strerror or error}"
-        raise UsageError(message) from error
+    make_folder(place, option="--deploy")
     for name, text in made.items():
         write_file(place / name, text, option="--deploy")
