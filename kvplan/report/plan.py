@@ -101,7 +101,9 @@ def _load(plan: Plan) -> str:
         return "the most that can be carried"
     most = "the most carried is " if demand.most else ""
     if demand.rate_per_s is not None:
-        return f"{most}{_amount(demand.rate_per_s)} requests/s"
+        best = plan.cheapest if demand.most else None
+        inside = f", {significant(best.concurrency * best.replicas)} users at once" if best is not None else ""
+        return f"{most}{_amount(demand.rate_per_s)} requests/s{inside}"
     pause = f"who think for {demand.think_s:,g} s" if demand.think_s else "who never pause"
     return f"{most}{_amount(demand.users or 0.0)} users {pause}"
 
@@ -109,10 +111,10 @@ def _load(plan: Plan) -> str:
 def _amount(value: float) -> str:
     """A load; whole ones as such.
 
-    >>> _amount(60.0), _amount(9.0512)
-    ('60', '9.05')
+    >>> _amount(60), _amount(60.0), _amount(9.0512)
+    ('60', '60', '9.05')
     """
-    return whole(int(value)) if value.is_integer() else significant(value)
+    return whole(int(value)) if value == int(value) else significant(value)
 
 
 def _lengths(plan: Plan) -> str:
@@ -159,6 +161,9 @@ def _chosen(one: Option, plan: Plan, *, energy: bool) -> Iterator[Block]:
     yield Table(
         title=f"Times on {one.gpu}", columns=("", "mean", "p50", "p95", "p99", "target"), rows=tuple(rows), left=1
     )
+    beyond = list(_beyond(one, plan))
+    if beyond:
+        yield Bullets(title="At the upper end of the 90 % band a target is missed", items=tuple(beyond), tone="warning")
     cost = one.cost
     facts = [
         (
@@ -170,6 +175,24 @@ def _chosen(one: Option, plan: Plan, *, energy: bool) -> Iterator[Block]:
         *_costs(cost, energy=energy),
     ]
     yield Table(title="", columns=("", ""), rows=tuple(facts), left=1, open_end=True)
+
+
+def _beyond(one: Option, plan: Plan) -> Iterator[str]:
+    """Targets that the plan meets as expected and misses where measurements come out at the upper end of the band."""
+    latency = one.estimate.latency if one.estimate is not None else None
+    if latency is None:
+        return
+    bands = {"ttft_ms": latency.ttft_ms, "tpot_ms": latency.tpot_ms, "e2e_ms": latency.e2e_ms}
+    for target in plan.targets:
+        band = bands[target.time]
+        expected = one.times[target.time][target.at]
+        highest = expected * band.high / band.mid
+        if highest > target.limit_ms:
+            sure = duration(target.limit_ms * band.mid / band.high)
+            yield (
+                f"{_NAMES[target.time]} at {target.at}: {duration(expected)} expected, up to {duration(highest)} "
+                f"against {duration(target.limit_ms)}; to be sure, ask for {sure}"
+            )
 
 
 def _costs(cost: Cost, *, energy: bool) -> Iterator[tuple[str, str]]:

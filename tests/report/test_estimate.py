@@ -2,6 +2,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import kvplan
 from kvplan.report.as_plain import render_plain
 from kvplan.report.estimate import EstimateReport, memory_parts, verdict
 
@@ -95,3 +96,12 @@ def test_one_that_fits_is_not_all_that_were_asked(estimate):
     none = replace(some, capacity=replace(some.capacity, fits=False, max_concurrency=0.5))
     assert "Smallest change that fits one\n  - x" in shown(none)
     assert "kvplan needs --concurrency 4 --context" in shown(none)
+
+
+def test_an_engine_that_allocates_what_was_asked_for_is_not_said_to_hold_more_in_it():
+    """llama.cpp allocates `-c` tokens: 0.16 GiB hold one sequence of 1,280 tokens, the card has room for many."""
+    found = kvplan.estimate("llama-3-8b", "rtx-4090", engine="llama.cpp", dtype="q4_k_m")
+    assert found.memory.kv_pool_bytes < 2 * found.memory.sequence_bytes < found.memory.unused_bytes
+    text, _ = verdict(found)
+    assert "0.16 GiB of KV cache is allocated on each GPU, which has room for " in text
+    assert " holds " not in text
