@@ -153,7 +153,12 @@ def test_16_bit_accumulation_lifts_cards_whose_printed_rate_is_halved():
 
 
 def test_experts_touched_by_one_token_and_by_many():
-    assert experts_touched(EXPERTS, 1, skew=1e9) == pytest.approx(64 * (1 - math.exp(-8 / 64)), rel=1e-6)
+    """A lone token passes its 8 experts, whatever the routing; ranks share them; uneven routing of many leaves few out."""
+    assert experts_touched(EXPERTS, 1, skew=1e9) == experts_touched(EXPERTS, 1, skew=1.25) == 8
+    assert experts_touched(EXPERTS, 0.5, skew=1e9) == 4
+    assert experts_touched(replace(EXPERTS, num_experts=16, ranks=4), 1, skew=1e9) == 2
+    assert experts_touched(EXPERTS, 2, skew=1e9) == pytest.approx(64 * (1 - math.exp(-16 / 64)), rel=1e-6)
+    assert experts_touched(EXPERTS, 2, skew=1.25) == pytest.approx(64 * (1 - (1 + 0.25 / 1.25) ** -1.25))
     assert experts_touched(EXPERTS, 10**6, skew=1.25) == pytest.approx(64, rel=1e-3)
 
 
