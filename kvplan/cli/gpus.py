@@ -33,6 +33,7 @@ def list_gpus(
     Examples:
       kvplan gpus list
       kvplan gpus list h100
+      kvplan gpus list 48gb
       kvplan gpus list --format csv
     """  # noqa: D301 - click reads \b as "keep these lines"
     from kvplan import api

@@ -71,5 +71,10 @@ Explain = Annotated[
     typer.Option("--explain", help="Write each formula with the numbers put in.", rich_help_panel=OUTPUT),
 ]
 Text = Annotated[
-    str, typer.Argument(metavar="[TEXT]", help="Only those with this text in their name.", show_default=False)
+    str,
+    typer.Argument(
+        metavar="[TEXT]",
+        help="Only those with this text in their name; of GPUs also maker, generation, memory.",
+        show_default=False,
+    ),
 ]

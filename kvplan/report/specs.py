@@ -16,7 +16,7 @@ from kvplan.report.blocks import Block, Bullets, Line, Table, flat, plain_data
 from kvplan.report.layers import feed_forward_words, group_parameters, layer_numbers, mixer_words
 from kvplan.report.text import billions, exact, gib, significant, whole
 
-NONE_FOUND = Line(text="None has this text in its name; without a text, all are listed.", tone="warning")
+NONE_FOUND = Line(text="None has this text; without one, all are listed.", tone="warning")
 _FORMATS = ("fp32", "tf32", "fp16", "bf16", "fp8", "int8", "fp4", "int4")
 
 

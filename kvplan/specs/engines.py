@@ -27,7 +27,7 @@ from kvplan.specs.files import located, named
 _PHYSICS: Final = "_physics.yaml"
 _DOTTED = re.compile(r"(\d+)\.(\d+)(?:\.(\d+))?")
 _WHOLE = re.compile(r"(\d+)()()")
-_NAME = re.compile(r"(?P<id>.*?)(?:\s*[@=]+\s*|\s+v?(?=\d))(?P<version>\S.*)\Z")
+_NAME = re.compile(r"(?P<id>.*?)(?:\s*[@=:]+\s*|\s+v?(?=\d))(?P<version>\S.*)\Z")
 _SECTIONS: Final = ("id", "aliases", "vendors", "memory", "scheduling", "efficiency", "provenance", "notes")
 _BUNDLES: Final = ("inherits", "shared", "families", "fallback", "versions")
 

@@ -27,7 +27,10 @@ _SUFFIX = ".yaml"
 _HEAD_BYTES = 4096
 _ALIASES = re.compile(rb"^aliases:\s*(?:\[(?P<flow>[^\]]*)\]|(?P<block>(?:\n[ ]*- [^\n]*)+))", re.MULTILINE)
 _SEPARATOR = re.compile(r",|\n[ ]*- |\n")
+#: What people look for in a list beside names: the maker, the generation, the memory on the box.
+_DESCRIBED = re.compile(rb"^(?:(?:name|vendor|  capacity): ([^\n]*)|architecture: (\w+))", re.MULTILINE)
 _NEAREST = 3
+_CANDIDATES = 20
 _LONGEST_SHOWN = 80
 #: Names that hold an option: how many cards, or the format of the weights. Compiled on a mistake only.
 _COUNTED: Final = r"(?i)(?P<rest>\d{1,4})\s*[x×*]\s*(?P<name>.+)"
@@ -78,14 +81,36 @@ def find(kind: Kind, name: str) -> Path | None:
 
 
 def holding(kind: Kind, text: str) -> tuple[str, ...]:
-    """Canonical ids that hold a text, in themselves or in an alias, whatever the case and the signs between words.
+    """Canonical ids that hold a text in themselves, in an alias, or in what describes a card.
+
+    Case and the signs between words do not count.
 
     >>> holding("gpu", "RTX 4090"), holding("model", "Qwen/Qwen3-32B")[:1]
     (('rtx-4090', 'rtx-4090-d'), ('qwen3-32b',))
+    >>> holding("gpu", "L40S 48GB"), "rtx-6000-ada" in holding("gpu", "48gb"), "a100-80g-sxm" in holding("gpu", "48")
+    (('l40s',), True, False)
     """
-    wanted = _squeezed(text)
-    aliased = {item for alias, item in aliases(kind).items() if wanted in _squeezed(alias)}
-    return tuple(item for item in ids(kind) if item in aliased or wanted in _squeezed(item))
+    if len(text) > _LONGEST_SHOWN:
+        return ()
+    folder = spec_folder(kind)
+    wanted = _loose(text)
+    found = {item for alias, item in _aliases(folder).items() if wanted.search(alias.casefold())}
+    if kind == "gpu":
+        found.update(item for item, words in _descriptions(folder).items() if any(map(wanted.search, words)))
+    return tuple(item for item in _ids(folder) if item in found or wanted.search(item))
+
+
+def _loose(text: str) -> re.Pattern[str]:
+    """A text with any signs or none between its characters, but never between digits of one number.
+
+    `48` is in no `sxm4-80g`, and `48gb` is as good as `48g`.
+    """
+    runs = []
+    for run in re.findall(r"[^\W_]+", text.casefold()):
+        kept = re.sub(r"(?<=\d)gi?b$", "g", run)
+        runs.append(re.sub(r"(?<=.)(?=\D)|(?<=\D)(?=.)", r"[\\W_]*", kept))
+    loose = r"[\W_]*".join(runs)
+    return re.compile(rf"(?<!\d){loose}(?!\d)" if "".join(runs).isdigit() else loose)
 
 
 def _squeezed(name: str) -> str:
@@ -93,13 +118,18 @@ def _squeezed(name: str) -> str:
 
 
 def nearest(kind: Kind, name: str) -> list[str]:
-    """At most three ids or aliases that look like a name, best first."""
+    """At most three ids or aliases that look like a name, those that begin with it first, each spec once."""
     from difflib import get_close_matches  # noqa: PLC0415 - needed on a mistake only
 
-    folder = spec_folder(kind)
-    known = {item.casefold(): item for item in (*_ids(folder), *_aliases(folder))}
-    close = get_close_matches(name.casefold(), known, n=_NEAREST, cutoff=0.6)
-    return [known[item] for item in close]
+    folder, asked = spec_folder(kind), name.casefold()
+    known = {item.casefold(): (item, item) for item in _ids(folder)}
+    known.update({alias.casefold(): (alias, item) for alias, item in _aliases(folder).items()})
+    close = get_close_matches(asked, known, n=_CANDIDATES, cutoff=0.6)
+    found: dict[str, str] = {}
+    for one in sorted(close, key=lambda candidate: not candidate.startswith(asked)):
+        alias, item = known[one]
+        found.setdefault(item, alias)
+    return list(found.values())[:_NEAREST]
 
 
 def with_option(kind: Kind, name: str) -> str | None:
@@ -125,10 +155,16 @@ def with_option(kind: Kind, name: str) -> str | None:
 
 
 def _hint(kind: Kind, name: str) -> str:
+    if kind == "engine":
+        near = nearest(kind, name)
+        suggestion = f"did you mean {near[0]}? " if near else ""
+        return (
+            f"{suggestion}engines: {', '.join(ids(kind))}, each with @version where you like, or the path of a profile"
+        )
     meant = with_option(kind, name)
     near = [meant] if meant else nearest(kind, name)
     suggestion = f"did you mean {', '.join(near)}? " if near else ""
-    part = name.casefold() if _squeezed(name) and any(_squeezed(name) in _squeezed(one) for one in ids(kind)) else ""
+    part = meant.split()[0] if meant else name.casefold() if _squeezed(name) and holding(kind, name) else ""
     return f"{suggestion}`{f'{_LIST_COMMAND[kind]} {part}'.strip()}` shows all, or give the path of a spec file"
 
 
@@ -156,6 +192,16 @@ def _aliases(folder: Path) -> dict[str, str]:
         if match:
             words = _SEPARATOR.split((match["flow"] or match["block"] or b"").decode())
             found.update({word.strip(" '\"\n"): spec_id for word in words if word.strip(" '\"\n")})
+    return found
+
+
+@cache
+def _descriptions(folder: Path) -> dict[str, tuple[str, ...]]:
+    found = {}
+    for spec_id in _ids(folder):
+        with open(f"{folder}/{spec_id}{_SUFFIX}", "rb", buffering=0) as file:  # noqa: PTH123 - as in `_aliases`
+            words = _DESCRIBED.findall(file.read(_HEAD_BYTES))
+            found[spec_id] = tuple((one or other).decode().casefold() for one, other in words)
     return found
 
 

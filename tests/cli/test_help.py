@@ -77,7 +77,7 @@ def test_version(invoke):
     [
         (("explain-log",), "FILE Start-up log; - reads standard input. [required]"),
         (("models", "show"), "a GGUF file, or a Hugging Face repo id. [required]"),
-        (("gpus", "list"), "[TEXT] Only those with this text in their name."),
+        (("gpus", "list"), "[TEXT] Only those with this text in their name;"),
     ],
 )
 def test_arguments_explain_themselves(page, words, invoke):

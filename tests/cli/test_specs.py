@@ -74,7 +74,7 @@ def test_lists_are_searched_by_any_name(group, text, name, invoke):
 
 def test_a_search_that_finds_nothing_says_so(invoke):
     for group in ("models", "gpus", "engines"):
-        assert ask(invoke, group, "list", "zzz") == "None has this text in its name; without a text, all are listed.\n"
+        assert ask(invoke, group, "list", "zzz") == "None has this text; without one, all are listed.\n"
 
 
 def test_engines_list_names_the_versions_to_ask_for(invoke):

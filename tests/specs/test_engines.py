@@ -43,6 +43,7 @@ def test_the_contract_names_vllm_versions(version):
         ("vllm 0.11.2", "vllm@0.11"),
         ("vLLM v0.19.1rc2", "vllm@0.19"),
         ("vllm==0.18.0", "vllm@0.18"),
+        ("vllm:v0.19.1", "vllm@0.19"),
         ("vllm@0.2.5", "vllm@0.6"),
         ("vllm", load_engine("vllm").name),
         ("trtllm", "tensorrt-llm@1.0"),

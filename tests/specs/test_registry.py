@@ -63,13 +63,36 @@ def test_unknown_names_suggest_and_never_choose() -> None:
         ("model", "Qwen3-32B-FP8", "did you mean qwen3-32b --dtype fp8? "),
         ("model", "llama-3.1-8b:q4_K_M", "did you mean llama-3.1-8b --dtype q4_k_m? "),
         ("model", "mixtral", "`kvplan models list mixtral` shows all"),
+        ("model", "Qwen3-32B-FP8", "`kvplan models list qwen3-32b` shows all"),
         ("model", "no-such-fp8", "`kvplan models list` shows all"),
+        ("model", "mistral-7b", "did you mean mistral-7b-"),
+        ("gpu", "48gb", "`kvplan gpus list 48gb` shows all"),
+        ("engine", "tgi", "engines: ideal, llama.cpp, sglang, tensorrt-llm, vllm"),
     ],
 )
 def test_a_name_that_holds_an_option_is_taken_apart(kind: registry.Kind, name: str, hint: str) -> None:
     with pytest.raises(UnknownNameError) as caught:
         registry.resolve(kind, name)
     assert hint in str(caught.value.hint)
+
+
+def test_nearest_names_are_of_different_specs() -> None:
+    for name in ("h100", "llama-3-8", "qwen3", "mi300"):
+        for kind in ("model", "gpu"):
+            near = registry.nearest(kind, name)
+            assert len({registry.resolve(kind, one) for one in near}) == len(near) <= 3
+
+
+def test_lists_are_searched_by_what_describes_a_card() -> None:
+    """Every card of a maker, and every card of 48 GB by its spec, whatever they are called."""
+    cards = {one: load_yaml(registry.resolve("gpu", one)).data for one in registry.ids("gpu")}
+    assert set(registry.holding("gpu", "nvidia")) >= {one for one, card in cards.items() if card["vendor"] == "NVIDIA"}
+    of_48 = {one for one, card in cards.items() if card["memory"]["capacity"] == "48 GB"}
+    for text in ("48gb", "48 GB", "48g", "48"):
+        assert set(registry.holding("gpu", text)) >= of_48 > set()
+    assert not {one for one in registry.holding("gpu", "48") if one.startswith(("a100", "cpu"))}
+    assert registry.holding("gpu", "") == registry.ids("gpu")
+    assert registry.holding("gpu", "x" * 10_000) == ()
 
 
 def test_spaces_are_dashes() -> None:
