@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from kvplan.core.efficiency import IDEAL, Efficiency
 from kvplan.core.layout import Layout
-from kvplan.core.roofline import Machine
+from kvplan.core.model import CrossAttention, LayerGroup
+from kvplan.core.roofline import Cost, Machine
 from kvplan.core.step import OPS, StepLoad, breakdown, step_s, step_terms
 from kvplan.core.work import compile_work
 from tests.core import builders
@@ -169,6 +170,46 @@ def test_stages_of_several_nodes_are_joined_by_the_network():
     staged = work_of(pp=4, tp=4)
     hops = terms_of(staged, MIXED, network_bytes_per_s=2e10)["pipeline"]
     assert hops.seconds == pytest.approx(3 * (1 + 100) * 128 / 2e10)
+
+
+def test_messages_ask_nothing_of_memory_and_arithmetic_and_the_host_nothing_of_the_device():
+    everywhere = terms_of(work_of(*[EXPERTS] * 4, tp=2, pp=2, dp=2, ep=4), MIXED, replace(REAL, elementwise_traffic=1))
+    sent = {op for op, term in everywhere.items() if term.communication}
+    assert sent == {"allreduce", "alltoall", "pipeline"}
+    for op in sent:
+        assert everywhere[op].cost == Cost(0, everywhere[op].cost.bytes, 0, 0, 0)
+    for op in ("layer_overhead", "host"):
+        assert everywhere[op].cost == Cost(0, 0, 0, 0, everywhere[op].seconds)
+    moved = everywhere["elementwise"]
+    assert moved.cost == Cost(0, moved.cost.bytes, moved.seconds, 0, 0)
+
+
+def test_sources_of_prompts_pass_the_encoder_beside_each_other():
+    """Two sources of 30 tokens: twice the arithmetic of one, while decodes alone never run the encoder."""
+    pair = builders.model(encoder_groups=(LayerGroup(count=3, layer=builders.layer(builders.attention(causal=False))),))
+    work = compile_work(pair, Layout(), kv_dtype="bf16")
+    plain = replace(work, encoder=None)
+
+    def of_encoder(prompts):
+        load = replace(MIXED, prefill_sequences=prompts, source_tokens=30)
+        ops = ("attention_gemm", "feed_forward_gemm", "attention_decode", "attention_prefill")
+        return [flops_of(work, load, op) - flops_of(plain, load, op) for op in ops]
+
+    assert of_encoder(1) == [2 * 30 * 3 * 20480, 2 * 30 * 3 * 49152, 0, 512 * 3 * 30 * 30]
+    assert of_encoder(2) == [2 * one for one in of_encoder(1)]
+    decodes = replace(MIXED, prefill_tokens=0, source_tokens=30)
+    assert step_s(work, decodes, machine()) == step_s(plain, decodes, machine())
+
+
+def test_cross_attention_sees_the_source_whatever_was_decoded():
+    """512 FLOPs for each of 3 sequences and 30 tokens of its source."""
+    cross = builders.layer(CrossAttention(num_attention_heads=8, num_key_value_heads=2, head_dim=16))
+    load = replace(MIXED, source_tokens=30, prefill_tokens=0)
+    assert flops_of(work_of(cross), load, "attention_decode") == 512 * 3 * 30
+    assert flops_of(work_of(cross), replace(load, source_tokens=0), "attention_decode") == 0
+    assert (
+        flops_of(work_of(cross), replace(load, source_tokens=30, prefill_tokens=100), "attention_prefill") == 512 * 3000
+    )
 
 
 def test_memory_and_arithmetic_overlap_but_not_wholly():
