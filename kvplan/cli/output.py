@@ -38,6 +38,24 @@ _ASCII = str.maketrans(
 )
 
 
+_PICTURE = "--plot FILE draws it"
+_SHEET = "a spreadsheet opens .csv"
+_SCENARIO = "--save-scenario FILE keeps what was asked"
+#: Suffixes that promise a form which a result does not have, and what is meant perhaps.
+_OTHER_FORMS = {
+    ".png": _PICTURE,
+    ".svg": _PICTURE,
+    ".pdf": _PICTURE,
+    ".xls": _SHEET,
+    ".xlsx": _SHEET,
+    ".parquet": _SHEET,
+    ".yaml": _SCENARIO,
+    ".yml": _SCENARIO,
+    ".jsonl": "one document is .json",
+    ".html": "a browser shows .md or --plot",
+}
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Destination:
     """Where a result goes and in which form; made before the work starts, so that mistakes cost nothing.
@@ -77,7 +95,7 @@ def destination(*, json: bool, form: Form | None, output: Path | None) -> Destin
     """The form and place that were asked for; a file's suffix names its form where nothing else does.
 
     Raises:
-        UsageError: Two forms at once, a folder, or a number where a length was meant.
+        UsageError: Two forms at once, a folder, a number where a length was meant, or a suffix that promises another form.
     """
     file = None if output is None or str(output) == "-" else output
     if json and form not in {None, Form.JSON}:
@@ -91,8 +109,11 @@ def destination(*, json: bool, form: Form | None, output: Path | None) -> Destin
         raise UsageError(message, hint=f"--output-tokens {file} sets the length of the answers; {file}.txt is a file")
     if json:
         return Destination(form=Form.JSON, file=file)
-    by_suffix = SUFFIXES.get(file.suffix.lower(), Form.TABLE) if file is not None else Form.TABLE
-    return Destination(form=form or by_suffix, file=file)
+    suffix = file.suffix.lower() if file is not None else ""
+    if form is None and suffix in _OTHER_FORMS:
+        message = f"--output: kvplan writes no {suffix} file of a result"
+        raise UsageError(message, hint=f"{_OTHER_FORMS[suffix]}; .csv, .json and .md name a form, any other a table")
+    return Destination(form=form or SUFFIXES.get(suffix, Form.TABLE), file=file)
 
 
 def encodable(text: str, encoding: str | None) -> str:

@@ -8,6 +8,7 @@ from typing import Final
 #: Parameter → words that people try for it, coming from engines, benchmarks and papers.
 OTHER_WORDS: Final[Mapping[str, str]] = {
     "concurrency": "users num-users batch batch-size max-concurrency requests num-requests num-prompts sequences",
+    "users": "concurrency",  # for commands that know users only
     "context": "context-length context-len context-size ctx ctx-size n-ctx num-ctx seq-len max-seq-len max-context "
     "input-tokens input-len output-tokens output-len",  # for commands that ask for both as one
     "input_tokens": "input input-length prompt prompt-len prompt-length prompt-tokens isl random-input-len",
