@@ -47,12 +47,11 @@ class Case:
 
 
 def load_cases() -> list[Case]:
-    """Rows by deployment; batches that were timed as a whole are left out."""
+    """Rows by deployment."""
     groups: dict[tuple[str, ...], list[dict[str, str]]] = defaultdict(list)
     with (DATA / "llama_cpp.csv").open(encoding="utf-8") as file:
         for row in csv.DictReader(file):
-            if not (row["model"].endswith("gpt-oss-20b.json") and row["concurrency"] != "1"):
-                groups[row["model"], row["gpu"], row["dtype"], row["tp"], row["pp"]].append(row)
+            groups[row["model"], row["gpu"], row["dtype"], row["tp"], row["pp"]].append(row)
     return [_case(key, rows) for key, rows in groups.items()]
 
 
@@ -66,15 +65,15 @@ def _case(key: tuple[str, ...], rows: Sequence[Mapping[str, str]]) -> Case:
         cells = [row[name] if row[name] and not row["id"].endswith(other) else "nan" for row in rows]
         return np.array([float(cell) for cell in cells]) / 1e3
 
-    def column(name: str) -> Any:  # noqa: ANN401 - an array
-        return np.array([float(row[name] or 1) for row in rows])
+    def column(name: str, default: int = 1) -> Any:  # noqa: ANN401 - an array
+        return np.array([float(row[name] or default) for row in rows])
 
     ttft = measured("ttft_ms", "-decode")
     whole = np.array(["WHOLE" in row["notes"] for row in rows])
     ttft[(column("input_tokens") < SHORTEST_PROMPT) | whole] = np.nan
     load = Load(
         input_tokens=column("input_tokens"), output_tokens=column("output_tokens"), concurrency=column("concurrency"), capacity=1e9,
-        max_num_seqs=1e9, budget_tokens=float(CHUNK),
+        max_num_seqs=1e9, budget_tokens=column("max_num_batched_tokens", CHUNK),
     )  # fmt: skip
     return Case(gpu, deployment.gpu.family, deployment, load, ttft, measured("tpot_ms", "-prefill"))
 

@@ -47,6 +47,15 @@ def test_summary_is_what_models_show_prints(name):
     assert json.loads(shown) == json.loads(json.dumps(kvplan.load_model(name).summary()))
 
 
+def test_llama_cpp_reads_mxfp4_checkpoints_as_its_own_file_type():
+    """llama-bench prints 11.27 and 59.02 GiB for the files of gpt-oss (benches/dgx-spark.md of llama.cpp)."""
+    for model, size in (("gpt-oss-20b", 11.27), ("gpt-oss-120b", 59.02)):
+        found = kvplan.estimate(model, "dgx-spark", engine="llama.cpp")
+        assert found.scenario.dtype == "mxfp4_moe"
+        assert round(found.memory.weights_bytes / 2**30, 2) == size
+        assert kvplan.estimate(model, "dgx-spark", engine="vllm").scenario.dtype == "mxfp4"
+
+
 def test_llama_cpp_keeps_both_parts_of_a_recurrent_state_in_32_bits():
     """Logs of hybrids with 48 gated delta nets print RS buffers of 448.88 and 748.12 MiB: three and five of these."""
     found = kvplan.estimate("qwen3.5-27b", "rtx-5090", engine="llama.cpp", dtype="q4_k_m")

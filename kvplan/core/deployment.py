@@ -13,7 +13,7 @@ from kvplan.core.layout import Layout
 from kvplan.core.ledger import Question
 from kvplan.core.memory import resolve_kv_dtype
 from kvplan.core.model import Model
-from kvplan.core.precision import display_dtype, narrowed, with_conv_dtype, with_state_dtype
+from kvplan.core.precision import apply_dtype, display_dtype, narrowed, with_conv_dtype, with_state_dtype
 from kvplan.core.results import ModelFigures
 from kvplan.core.roofline import Machine
 from kvplan.core.warnings import deployment_warnings
@@ -134,6 +134,10 @@ def deploy(
 def _as_loaded(model: Model, engine: Engine) -> tuple[Model, list[str]]:
     """The model in the formats that the engine keeps it in unless told otherwise, and what that changed."""
     rules, told = engine.memory, []
+    file_type = rules.file_types.get(display_dtype(model)) if rules.file_types else None
+    if file_type is not None:
+        model = apply_dtype(model, file_type)
+        told.append(f"weights as the GGUF file type {file_type}: what {engine.name} reads")
     before, model = model, narrowed(model, rules.narrow_dtype)
     if model is not before:
         told.append(f"weights in {rules.narrow_dtype}: {engine.name} loads fp32 checkpoints so unless dtype is fp32")

@@ -46,11 +46,12 @@ FILE_TYPES: Final[dict[str, str]] = {
     "iq4_xs": "iq4_xs",
     "tq1_0": "tq1_0",
     "tq2_0": "tq2_0",
+    "mxfp4_moe": "q8_0",
 }
 _TINY: Final = frozenset({"iq1_s", "iq1_m", "iq2_xxs", "iq2_xs", "iq2_s", "iq2_m"})
 #: What a type falls back to when a row is no multiple of 256.
 _FALLBACK: Final = {"q4_k": "q5_0", "q5_k": "q5_1", "q6_k": "q8_0", "tq1_0": "q4_0", "tq2_0": "q4_0"}
-_SMALL_BLOCKS: Final = frozenset({"q4_0", "q4_1", "q5_0", "q5_1", "q8_0", "iq4_nl"})
+_SMALL_BLOCKS: Final = frozenset({"q4_0", "q4_1", "q5_0", "q5_1", "q8_0", "iq4_nl", "gguf_mxfp4"})
 _SUPER_BLOCK: Final = 256
 _BLOCK: Final = 32
 _MIXTRAL_EXPERTS: Final = 8
@@ -166,6 +167,8 @@ def tensor_type(file_type: str, tensor: Tensor, *, index: int, shape: Shape) -> 
         return FULL_PRECISION
     base = FILE_TYPES[file_type]
     chosen = _special(file_type, kind, index, shape) or base
+    if file_type == "mxfp4_moe" and tensor.tensor_class is TensorClass.EXPERTS:
+        chosen = "gguf_mxfp4"
     columns = tensor.shape[-1]
     if chosen not in _SMALL_BLOCKS and columns % _SUPER_BLOCK:
         chosen = _FALLBACK.get(chosen, "iq4_nl")
@@ -177,7 +180,7 @@ def tensor_type(file_type: str, tensor: Tensor, *, index: int, shape: Shape) -> 
 def _special(file_type: str, kind: Role, index: int, shape: Shape) -> str | None:  # noqa: C901, PLR0911 - one branch per role
     """The type that a rule gives, or None for the file type's own."""
     if kind is Role.OUTPUT or (kind is Role.EMBEDDING and not shape.has_output):
-        if file_type == "q8_0":
+        if FILE_TYPES[file_type] == "q8_0":
             return None
         return "q5_k" if file_type in _TINY or file_type == "iq3_xxs" else "q6_k"
     if kind is Role.EMBEDDING:

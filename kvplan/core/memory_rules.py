@@ -80,6 +80,7 @@ class MemoryRules:
         paging: How caches are laid out.
         kv_dtype: Cache format by default; None follows the checkpoint and then the model's dtype.
         compact_kv_dtype: The smaller cache format that this engine is usually told to use, or None.
+        compact_dtypes: Smaller weight formats that it runs, widest first.
         block_tokens, latent_block_tokens: Tokens of one block, and on MLA models.
         whole_items: True where the default batch grows to the longest media item of models that take it whole.
         tiers: Default limits by card, smallest first.
@@ -107,6 +108,7 @@ class MemoryRules:
         state_mode: State blocks per sequence.
         state_dtype: Format of recurrent states where the config names none; None follows the model's dtype.
         conv_dtype: Format of convolution states; None is 16 bits.
+        file_types: Checkpoint format → GGUF file type that it is converted to.
         narrow_dtype: Format that fp32 checkpoints are loaded in unless fp32 is asked for; None loads them as they are.
         state_pool_ratio: State pool as a share of the KV pool, two separate pools.
         window_pool_ratio: Tokens of the window pool as a share of those of the full pool.
@@ -125,6 +127,7 @@ class MemoryRules:
     paging: Paging = Paging.PER_LAYER
     kv_dtype: str | None = None
     compact_kv_dtype: str | None = None
+    compact_dtypes: tuple[str, ...] = ()
     block_tokens: int = 1
     latent_block_tokens: int = 1
     tiers: tuple[Tier, ...] = (Tier(min_gib=0, max_num_seqs=2**20, max_num_batched_tokens=2**20),)
@@ -157,6 +160,7 @@ class MemoryRules:
     state_mode: StateMode = StateMode.NONE
     state_dtype: str | None = None
     conv_dtype: str | None = None
+    file_types: Mapping[str, str] = field(default_factory=dict)
     narrow_dtype: str | None = None
     state_pool_ratio: float = 0.0
     window_pool_ratio: float = 0.0

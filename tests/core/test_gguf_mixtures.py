@@ -75,7 +75,7 @@ def test_values_of_the_70b_rise_to_five_bits():
 
 
 def test_mixtral_keeps_keys_and_values_in_eight_bits():
-    large = {name for name in FILE_TYPES if name not in TINY} - {"q8_0"}
+    large = {name for name in FILE_TYPES if name not in TINY} - {"q8_0", "mxfp4_moe"}
     assert table("v", MIXTRAL) == {**dict.fromkeys(large, "q8_0"), **dict.fromkeys(TINY, "q4_k")}
     assert table("k", MIXTRAL) == table("v", MIXTRAL)
     better = ("q2_k", "iq3_xs", "iq3_xxs", "q3_k_s", "q3_k_m", "iq4_nl", "q4_k_s", "q4_k_m", "iq3_s", "iq3_m", "iq4_xs")
@@ -143,7 +143,9 @@ def test_gates_lose_bits_in_the_middle(short):
 def test_embedding_and_head():
     heads = {name: tensor_type(name, HEAD, index=0, shape=GQA).id for name in FILE_TYPES}
     five = {*TINY, "iq3_xxs"}
-    assert heads == {name: "q8_0" if name == "q8_0" else "q5_k" if name in five else "q6_k" for name in FILE_TYPES}
+    assert heads == {
+        name: "q8_0" if FILE_TYPES[name] == "q8_0" else "q5_k" if name in five else "q6_k" for name in FILE_TYPES
+    }
     tied = {name: tensor_type(name, EMBEDDING, index=0, shape=replace(GQA, has_output=False)).id for name in FILE_TYPES}
     assert tied == heads
     looked_up = {name: tensor_type(name, EMBEDDING, index=0, shape=GQA).id for name in FILE_TYPES}
@@ -163,6 +165,15 @@ def test_rows_that_no_super_block_divides_take_small_blocks(file_type, kind):
     assert tensor_type(file_type, named("up", columns=2880), index=20, shape=GQA).id == kind
     assert tensor_type(file_type, named("up", columns=17 * 256), index=20, shape=GQA).id == FILE_TYPES[file_type]
     assert tensor_type(file_type, named("up", columns=2881), index=20, shape=GQA).id == "fp16"
+
+
+def test_mxfp4_is_for_experts_and_eight_bits_for_the_rest():
+    """Rows of 2,880 are no multiple of 256, which MXFP4 does not ask for."""
+    [expert] = linear("experts.up_proj", TensorClass.EXPERTS, out_features=64, in_features=2880, copies=32)
+    assert tensor_type("mxfp4_moe", expert, index=0, shape=GQA).id == "gguf_mxfp4"
+    assert {
+        tensor_type("mxfp4_moe", one, index=0, shape=GQA).id for one in (named("up"), named("q"), HEAD, EMBEDDING)
+    } == {"q8_0"}
 
 
 def test_what_a_tensor_is_to_the_rules():
