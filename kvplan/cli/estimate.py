@@ -57,8 +57,9 @@ def estimate(
     if answer.capacity.fits:
         _beside(base, answer, serve_command=serve_command, deploy=deploy, plot=plot)
     if not (serve_command and answer.capacity.fits):
-        shown = api.deployment_of(base).model if explain else None
-        target.emit(EstimateReport(estimate=answer, explain=explain, model=shown))
+        deployed = api.deployment_of(base) if explain else None
+        model, settings = (deployed.model, deployed.settings) if deployed is not None else (None, None)
+        target.emit(EstimateReport(estimate=answer, explain=explain, model=model, settings=settings))
     if not answer.capacity.fits:
         raise typer.Exit(EXIT_INFEASIBLE)
 

@@ -5,15 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from kvplan.core.dtypes import kv_bits
+from kvplan.core.dtypes import FORMATS, kv_bits
 from kvplan.core.ledger import Account, Question, account
 from kvplan.core.memory_rules import Budget
+from kvplan.core.precision import apply_dtype, display_dtype
 from kvplan.core.reverse import gpus_for, holds, max_model_len_for, utilization_for
 from kvplan.core.units import ceil_div
 
 _FEWER_SEQUENCES = (512, 256, 128, 64, 32, 16, 8, 4, 2, 1)
 _FEWER_TOKENS = (8192, 4096, 2048, 1024, 512)
 _LEAST_CONTEXT_SHARE = 0.25
+_SIXTEEN_BITS = frozenset({"bf16", "fp16"})
 
 
 def suggestions(question: Question, found: Account, *, fits: bool) -> tuple[str, ...]:
@@ -27,10 +29,10 @@ def suggestions(question: Question, found: Account, *, fits: bool) -> tuple[str,
     if fits and holds(found, question):
         return ()
     goal = question if fits else replace(question, concurrency=question.layout.dp)
-    return tuple(_changes(goal, found))
+    return tuple(_changes(goal, found, fits=fits))
 
 
-def _changes(goal: Question, found: Account) -> Iterator[str]:
+def _changes(goal: Question, found: Account, *, fits: bool) -> Iterator[str]:
     rules = goal.engine.memory
     sequences, settings = goal.per_replica, goal.settings
     if found.limits.max_num_seqs < sequences:
@@ -45,10 +47,27 @@ def _changes(goal: Question, found: Account) -> Iterator[str]:
         shorter = replace(goal, context=longest)
         slots = sequences if rules.budget is Budget.UP_FRONT else 1
         yield _told(shorter, rules.option("context", longest * slots), now=goal.context * slots)
+    if not fits:
+        yield from _smaller_weights(goal)
     gpus = gpus_for(goal)
     if gpus is not None and gpus > goal.layout.tp:
         yield _told(replace(goal, layout=replace(goal.layout, tp=gpus)), rules.option("tp", gpus), now=goal.layout.tp)
     yield from _more_replicas(goal, found)
+
+
+def _smaller_weights(goal: Question) -> Iterator[str]:
+    """The widest format that the engine runs and the card multiplies which is small enough, for 16-bit checkpoints."""
+    now = display_dtype(goal.model)
+    if now not in _SIXTEEN_BITS:
+        return
+    for name in goal.engine.memory.compact_dtypes:
+        compute = FORMATS[name].compute if name in FORMATS else None  # file types of GGUF expand their weights
+        if compute is not None and not goal.gpu.peak_flops_per_s.get(compute):
+            continue
+        smaller = replace(goal, model=apply_dtype(goal.model, name))
+        if holds(account(smaller), smaller):
+            yield _told(smaller, f"weights in {name}, --dtype {name}", now=now)
+            return
 
 
 def _more_replicas(goal: Question, found: Account) -> Iterator[str]:

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from kvplan.core.dataclass import dataclass
+from kvplan.core.engine import Settings
 from kvplan.core.model import Model
 from kvplan.core.results import Estimate, Latency, Memory, Range, Throughput
 from kvplan.core.units import GIB
@@ -42,11 +43,13 @@ class EstimateReport:
         estimate: The answer.
         explain: True to write each formula with its numbers.
         model: The model as it is deployed, which the explanation reads layer by layer, or None.
+        settings: What it is deployed with, or None for the engine's own.
     """
 
     estimate: Estimate
     explain: bool = False
     model: Model | None = None
+    settings: Settings | None = None
 
     def blocks(self) -> Sequence[Block]:
         """For people: verdict first."""
@@ -54,7 +57,7 @@ class EstimateReport:
         if self.explain:
             from kvplan.report.explain import explain  # noqa: PLC0415 - only where it is asked for
 
-            blocks.extend(explain(self.model, self.estimate))
+            blocks.extend(explain(self.model, self.estimate, settings=self.settings))
         return blocks
 
     def data(self) -> dict[str, Any]:
@@ -64,7 +67,7 @@ class EstimateReport:
             return data
         from kvplan.report.explain import explain_data  # noqa: PLC0415 - only where it is asked for
 
-        return {**data, "explain": explain_data(self.model, self.estimate)}
+        return {**data, "explain": explain_data(self.model, self.estimate, settings=self.settings)}
 
     def records(self) -> Sequence[Mapping[str, Any]]:
         """One flat row with dotted names; times are left out where it does not fit."""

@@ -5,21 +5,16 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 
-from kvplan.core.cache import (
-    cross_elements_per_source_token,
-    elements_per_token,
-    kv_shards,
-    state_bytes,
-)
 from kvplan.core.dataclass import dataclass
-from kvplan.core.dtypes import kv_bits
-from kvplan.core.model import LayerGroup, Model, Recurrent
+from kvplan.core.engine import Settings
+from kvplan.core.model import LayerGroup, Model
 from kvplan.core.parameters import model_tensors, parameters_total, tensor_bytes, tensor_format, weights_bytes_model
 from kvplan.core.results import Estimate, Latency, OpTime, Throughput
 from kvplan.core.tensors import Tensor
 from kvplan.core.units import GB, MS_PER_S, TERA
 from kvplan.report.blocks import Block, Listing, Table
-from kvplan.report.layers import cache_formula, layer_numbers, mixer_words, window_words
+from kvplan.report.explain_cache import cache_lines
+from kvplan.report.layers import layer_numbers
 from kvplan.report.text import exact, gib, significant, whole
 
 _TOLERANCE = 1e-3
@@ -36,9 +31,9 @@ class Section:
     lines: tuple[str, ...]
 
 
-def explain(model: Model | None, estimate: Estimate) -> Iterator[Block]:
+def explain(model: Model | None, estimate: Estimate, *, settings: Settings | None = None) -> Iterator[Block]:
     """The arithmetic behind an estimate as blocks for people."""
-    for section in sections(model, estimate):
+    for section in sections(model, estimate, settings=settings):
         yield Listing(title=section.title, lines=section.lines)
     for phase, title in (
         ("prefill", "One prefill step (a chunk beside the running decodes), by operation"),
@@ -49,18 +44,18 @@ def explain(model: Model | None, estimate: Estimate) -> Iterator[Block]:
             yield _breakdown(title, rows)
 
 
-def explain_data(model: Model | None, estimate: Estimate) -> dict[str, list[str]]:
+def explain_data(model: Model | None, estimate: Estimate, *, settings: Settings | None = None) -> dict[str, list[str]]:
     """The same as lines under a key for each section (the operations are in `breakdown`)."""
-    return {section.key: list(section.lines) for section in sections(model, estimate)}
+    return {section.key: list(section.lines) for section in sections(model, estimate, settings=settings)}
 
 
-def sections(model: Model | None, estimate: Estimate) -> Iterator[Section]:
-    """Weights, ledger, cache, capacity and times; sections about layers need the model."""
+def sections(model: Model | None, estimate: Estimate, *, settings: Settings | None = None) -> Iterator[Section]:
+    """Weights, ledger, cache, capacity and times; sections about layers need the model, and the settings it runs with."""
     if model is not None:
         yield Section(key="weights", title="Weights of the whole model", lines=tuple(weight_lines(model)))
     yield Section(key="memory", title="Memory of one GPU", lines=tuple(ledger_lines(estimate)))
     if model is not None:
-        yield Section(key="cache", title="KV cache", lines=tuple(cache_lines(model, estimate)))
+        yield Section(key="cache", title="KV cache", lines=tuple(cache_lines(model, estimate, settings=settings)))
     yield Section(key="capacity", title="Capacity", lines=tuple(capacity_lines(estimate)))
     if estimate.latency is not None and estimate.throughput is not None:
         lines = tuple(time_lines(estimate, estimate.latency, estimate.throughput))
@@ -151,56 +146,6 @@ def ledger_lines(estimate: Estimate) -> Iterator[str]:
 
 def _bytes(value: int) -> str:
     return f"{whole(value)} bytes = {gib(value)}"
-
-
-# --- cache -----------------------------------------------------------------------------------------------------------
-
-
-def cache_lines(model: Model, estimate: Estimate) -> Iterator[str]:
-    """Bytes that one token adds, by group of layers, for the model and for one GPU."""
-    asked, memory = estimate.scenario, estimate.memory
-    bits = kv_bits(asked.kv_dtype)
-    total = 0.0
-    for index, group in enumerate(model.groups):
-        for mixer in group.layer.mixers:
-            formula = cache_formula(mixer)
-            if formula is None:
-                if not isinstance(mixer, Recurrent):
-                    yield f"layers {layer_numbers(model, index)} ({mixer_words(mixer)}): no cache per token"
-                continue
-            value = group.count * elements_per_token(mixer) * bits / 8
-            total += value
-            lead = f"layers {layer_numbers(model, index)}: {group.count} layers × {formula} × {exact(bits)} bits ÷ 8"
-            yield f"{lead} = {exact(value)} bytes per token{window_words(mixer)}"
-            shards = kv_shards(mixer, asked.tp)
-            if asked.tp > 1:
-                kept = f"{exact(value)} ÷ {shards} = {exact(value / shards)} bytes" if shards > 1 else "copied on each"
-                yield f"  on one of {asked.tp} tp ranks: {kept}"
-    yield f"whole model = {exact(total)} bytes per token"
-    if asked.tp > 1 or asked.pp > 1:
-        stage = ", fullest pipeline stage" if asked.pp > 1 else ""
-        yield f"one GPU{stage} = {exact(memory.kv_bytes_per_token)} bytes per token"
-    if memory.kv_bytes_per_token_reserved != memory.kv_bytes_per_token:
-        yield f"reserved after the engine's page rules = {exact(memory.kv_bytes_per_token_reserved)} bytes per token"
-    yield from _state_lines(model, estimate)
-
-
-def _state_lines(model: Model, estimate: Estimate) -> Iterator[str]:
-    for index, group in enumerate(model.groups):
-        for mixer in group.layer.mixers:
-            if isinstance(mixer, Recurrent):
-                one = (
-                    f"({whole(mixer.state_elements)} × {mixer.state_bits} + {whole(mixer.conv_elements)} × {mixer.conv_bits}) bits ÷ 8"
-                )
-                total = group.count * state_bytes(mixer)
-                numbers = layer_numbers(model, index)
-                yield f"layers {numbers}: {group.count} layers × {one} = {whole(total)} bytes per sequence, at any length"
-            cross = cross_elements_per_source_token(mixer)
-            if cross:
-                bits = kv_bits(estimate.scenario.kv_dtype)
-                value = exact(group.count * cross * bits / 8)
-                lead = f"cross attention: {group.count} layers × {cross} elements × {exact(bits)} bits ÷ 8"
-                yield f"{lead} = {value} bytes per source token"
 
 
 # --- capacity --------------------------------------------------------------------------------------------------------

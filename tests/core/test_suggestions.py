@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 
+import kvplan
 from kvplan.core.layout import Layout
 from kvplan.core.ledger import account
 from kvplan.core.memory_rules import Budget, Paging
@@ -163,3 +164,33 @@ def test_the_largest_batch_whose_activations_leave_room(tokens):
     total = WEIGHTS + 3 * 1000 + 10 * 64 * 2 * tokens + 100 * TOKEN
     found = told(rules, total=total, max_num_batched_tokens=10**4)
     assert found[0] == f"max_num_batched_tokens={tokens} (now 10000): holds 1 sequence of 100 tokens"
+
+
+@pytest.mark.parametrize(
+    ("model", "gpu", "engine", "expected"),
+    [
+        ("llama-3.1-70b", "h100-sxm", "vllm", "fp8"),  # 131 GiB in 16 bits, 67 in 8, of 73 that are budgeted
+        ("qwen3-32b", "a100-40g", "vllm", "int8"),  # no FP8 units: weights are expanded, which needs none
+        ("qwen3-32b", "rtx-4090", "sglang", "int4"),  # 61 GiB, 32 in 8 bits, 18 in 4, of 24
+        ("qwen3-32b", "l40s", "llama.cpp", "q8_0"),
+    ],
+)
+def test_smaller_weights_hold_what_the_same_estimate_says(model, gpu, engine, expected):
+    refused = kvplan.estimate(model, gpu, engine=engine)
+    assert refused.capacity.limited_by == "weights"
+    told = next(text for text in refused.capacity.suggestions if "--dtype" in text)
+    assert told.startswith(f"weights in {expected}, --dtype {expected} (now bf16): holds ")
+    smaller = kvplan.estimate(model, gpu, engine=engine, dtype=expected)
+    assert smaller.capacity.fits
+    assert f"holds {smaller.capacity.max_concurrency:.4g} sequence" in told
+
+
+def test_no_smaller_weights_where_they_are_small_already_or_would_not_be_enough():
+    quantised = kvplan.estimate("deepseek-v3", "h200")
+    tiny = kvplan.estimate("llama-3.1-70b", "l4")
+    for refused in (quantised, tiny):
+        assert not refused.capacity.fits
+        assert not any("--dtype" in text for text in refused.capacity.suggestions)
+    queued = kvplan.estimate("llama-3.1-8b", "l4", concurrency=64, context=8192)
+    assert queued.capacity.fits
+    assert not any("--dtype" in text for text in queued.capacity.suggestions)

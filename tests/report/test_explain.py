@@ -7,8 +7,11 @@ from dataclasses import replace
 
 import pytest
 
+import kvplan
+from kvplan import api
 from kvplan.core.model import Attention, Indexer, LatentAttention, Layer, Model, Recurrent, group_layers
-from kvplan.report.explain import cache_lines, capacity_lines, sections, weight_lines
+from kvplan.report.explain import capacity_lines, sections, weight_lines
+from kvplan.report.explain_cache import cache_lines
 from kvplan.report.layers import cache_formula, layer_numbers, mixer_words
 
 _TOLERANCE = 1e-4  # figures are shown to five digits
@@ -93,6 +96,54 @@ def test_a_latent_cache_is_copied_not_divided(model, estimate):
     lines = list(cache_lines(mla, replace(estimate, scenario=asked)))
     assert lines[0].endswith("(latent 512 + rotary key 64) × 16 bits ÷ 8 = 70,272 bytes per token")
     assert lines[1] == "  on one of 8 tp ranks: copied on each"
+
+
+@pytest.mark.parametrize(
+    ("name", "gpu", "asked", "lines"),
+    [
+        ("deepseek-v3", "h200", {"tp": 8, "dcp": 8}, ["3,456 ÷ 8 = 432 bytes, a share of the tokens (dcp)"]),
+        (
+            "llama-3.1-8b",
+            "h100-sxm",
+            {"tp": 32, "dcp": 2},
+            ["131,072 ÷ 8 ÷ 2 = 8,192 bytes, a share of the tokens (dcp)"],
+        ),
+        (
+            "deepseek-v3",
+            "h200",
+            {"tp": 8, "speculative_tokens": 1},
+            [
+                "prediction layers: 1 layer × (latent 512 + rotary key 64) × 16 bits ÷ 8 = 1,152 bytes per token",
+                "with the layers that guess = 70,272 + 1,152 = 71,424 bytes per token",
+            ],
+        ),
+        (
+            "llama-3.1-8b",
+            "h100-sxm",
+            {"tp": 2, "draft_model": "llama-3.2-1b"},
+            [
+                "draft model, layers 0–15: 16 layers × 8 KV heads × (K 64 + V 64) × 16 bits ÷ 8 = 32,768 bytes per token",
+                "with the layers that guess = 131,072 + 32,768 = 163,840 bytes per token",
+            ],
+        ),
+    ],
+)
+def test_what_one_gpu_keeps_is_the_sum_of_its_lines(name, gpu, asked, lines):
+    """Decode context parallelism divides by tokens what heads leave copied; whoever guesses caches too."""
+    found = kvplan.estimate(name, gpu, **asked)
+    deployed = api.deployment_of({"model": name, "gpu": gpu, **asked})
+    told = list(cache_lines(deployed.model, found, settings=deployed.settings))
+    text = "\n".join(told)
+    assert all(line in text for line in lines)
+    whole_layers = [line.split("per token")[0] for line in told if " bytes per token" in line and ": " in line]
+    kept = [line.split(": ")[1] for line in told if line.startswith("  on one of")]
+    ranks = [
+        float(mine.split(" = ")[1].split()[0].replace(",", ""))
+        if " = " in mine
+        else float(line.rsplit(" = ", 1)[1].split()[0].replace(",", ""))
+        for line, mine in zip(whole_layers, kept, strict=True)
+    ]
+    assert sum(ranks) == found.memory.kv_bytes_per_token
 
 
 def test_windows_and_fixed_states_are_told(model, estimate):
