@@ -102,7 +102,10 @@ def explain_log(source: str | Path, **options: Unpack[ScenarioFields]) -> LogExp
         path = registry.find("model", name)
         return None if path is None else path.stem
 
-    return run(source, planner=_planner(), known_model=known_model, options=options)
+    def known_gpus() -> tuple[str, ...]:
+        return registry.ids("gpu")
+
+    return run(source, planner=_planner(), known_model=known_model, known_gpus=known_gpus, options=options)
 
 
 def _own_words(defaults: Mapping[str, Any] | None) -> dict[str, Any]:

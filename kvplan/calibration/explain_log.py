@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -28,12 +28,16 @@ _LEDGER: Final = {
     "budget_gib": ("usable",),
 }
 
+#: How far the memory of a card differs between drivers.
+_SAME_CARD: Final = 0.015
+
 
 def explain_log(
     source: str | Path,
     *,
     planner: Planner,
     known_model: Callable[[str], str | None],
+    known_gpus: Callable[[], Iterable[str]] = tuple,
     options: Mapping[str, Any] | None = None,
 ) -> LogExplanation:
     """Read a start-up log, predict each of its figures, and say where and why they differ.
@@ -42,6 +46,7 @@ def explain_log(
         source: The log; `-` is standard input.
         planner: Loaders and the estimate.
         known_model: Bundled id of a model's name, None for others.
+        known_gpus: Names of the GPUs that the log's may be one of.
         options: What the log does not say, or says wrongly, as `estimate` names it.
 
     Returns:
@@ -51,15 +56,21 @@ def explain_log(
         UsageError: The file can't be opened, or an option makes no sense.
         SpecError: No start-up figures in it.
     """
-    return explain(read_log(source), planner=planner, known_model=known_model, options=options or {})
+    log, given = read_log(source), options or {}
+    return explain(log, planner=planner, known_model=known_model, known_gpus=known_gpus, options=given)
 
 
 def explain(
-    log: StartupLog, *, planner: Planner, known_model: Callable[[str], str | None], options: Mapping[str, Any]
+    log: StartupLog,
+    *,
+    planner: Planner,
+    known_model: Callable[[str], str | None],
+    known_gpus: Callable[[], Iterable[str]] = tuple,
+    options: Mapping[str, Any],
 ) -> LogExplanation:
     """As `explain_log`, for a log that was read."""
     settings = settings_of(log, options, known_model=known_model)
-    warnings = list(_doubts(log))
+    warnings = [*_doubts(log), *_card(log, settings.gpu, planner, known_gpus)]
     missing = tuple(f"--{name}" for name in ("model", "gpu", "engine") if getattr(settings, name) is None)
     estimate = None
     if not missing:
@@ -106,6 +117,30 @@ def _doubts(log: StartupLog) -> list[str]:
     if len(log.devices) > 1:
         doubts.append(f"the log names several GPUs ({', '.join(log.devices)}): give --gpu")
     return doubts
+
+
+def _card(log: StartupLog, gpu: str | None, planner: Planner, known_gpus: Callable[[], Iterable[str]]) -> Iterator[str]:
+    """The memory that the log prints beside that of the GPU that was named, or of those that it may be."""
+    figure = log.figures.get("total_gpu_gib")
+    if figure is None:
+        return
+
+    def fits(name: str) -> bool:
+        total: int = planner.gpu(name).framework_memory_bytes
+        return abs(figure.value * GIB / total - 1) <= _SAME_CARD
+
+    if gpu is None:
+        alike = [name for name in known_gpus() if fits(name)]
+        if alike:
+            yield f"the log's GPU has {figure.value:.2f} GiB, as have {', '.join(alike)}: give --gpu"
+        return
+    try:
+        same = fits(gpu)
+    except KvplanError:  # told where the estimate asks for it
+        return
+    if not same:
+        total = planner.gpu(gpu).framework_memory_bytes / GIB
+        yield f"the log's GPU has {figure.value:.2f} GiB, {gpu} has {total:.2f} GiB: another card, or a slice of it?"
 
 
 def _explained(log: StartupLog, figure: LogFigure, estimate: Estimate | None, given: frozenset[str]) -> ExplainedFigure:

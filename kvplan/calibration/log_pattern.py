@@ -12,6 +12,8 @@ Keep = Literal["first", "last", "max", "min", "sum"]
 
 NUM: Final = r"(-?[0-9]{1,12}(?:\.[0-9]{1,9})?)"
 INT: Final = r"([0-9][0-9,]{0,19})"
+#: Blanks between words, and a colon before one, of a pattern; classes and escapes are kept as they are.
+_BLANKS: Final = re.compile(r"(?P<kept>\[[^\]]*\]|\\.|\(\?:|\{[^}]*\})|(?P<sign>: | )")
 GAP: Final = r"[^\n]{0,160}?"
 
 
@@ -41,8 +43,19 @@ class Pattern:
 def pattern(
     engine: str, needle: str, regex: str, *names: str, unit: Unit, keep: Keep = "last", factor: float = 1.0
 ) -> Pattern:
-    """A kind of line, its groups named in order."""
-    return Pattern(engine, needle, re.compile(regex), names, unit, keep, factor)
+    """A kind of line, its groups named in order; blanks may be missing or more, as in what somebody typed or pasted.
+
+    >>> bool(pattern("", "took", rf"took: {NUM} GiB", "x", unit="GiB").regex.search("took : 15.3GiB"))
+    True
+    """
+    return Pattern(engine, needle, re.compile(_BLANKS.sub(_loosened, regex)), names, unit, keep, factor)
+
+
+def _loosened(found: re.Match[str]) -> str:
+    """A character class as it is; a blank or a colon outside of one with any few blanks around."""
+    if found["kept"]:
+        return found["kept"]
+    return r"\s{0,3}:\s{0,3}" if ":" in found["sign"] else r"\s{0,3}"
 
 
 def argument(engine: str, key: str, name: str, value: str, unit: Unit) -> Pattern:

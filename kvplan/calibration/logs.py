@@ -106,9 +106,8 @@ def read_log(path: str | Path) -> StartupLog:
     source = read_source(path)
     log = parse_log(source.text)
     if not log.figures:
-        message = (
-            f"{source.path}: no start-up figures of vLLM, SGLang, TensorRT-LLM or llama.cpp in {log.lines:,} lines"
-        )
+        writers = log.engine or "vLLM, SGLang, TensorRT-LLM or llama.cpp"
+        message = f"{source.path}: no start-up figures of {writers} in {log.lines:,} line{'s' * (log.lines != 1)}"
         raise SpecError(
             message, hint="give the log from the start of the server, for vLLM from 'Initializing a … engine'"
         )
@@ -184,11 +183,12 @@ def shorten(line: str) -> str:
 
 
 def _read_line(log: StartupLog, line: str, number: int, votes: dict[str, int]) -> None:
+    even = " ".join(line.split()) if "  " in line or "\t" in line else line
     for pattern in PATTERNS:
-        if pattern.needle not in line:
+        if pattern.needle not in even:
             continue
-        log.searched += len(line)
-        if match := pattern.regex.search(line):
+        log.searched += len(even)
+        if match := pattern.regex.search(even):
             votes[pattern.engine] = votes.get(pattern.engine, 0) + (2 if pattern.unit in {"GiB", "x"} else 0)
             for name, value in zip(pattern.names, match.groups(), strict=True):
                 _keep(log, pattern, name, value, number=number, line=line)

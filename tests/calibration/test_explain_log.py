@@ -138,3 +138,23 @@ def test_the_fraction_that_would_explain_the_pool(planner, known_model):
 
 def test_another_card_is_suspected(planner, known_model):
     assert "is it another card?" in pool_notes(planner, known_model, gpu="l40s", gpu_memory_utilization=0.8)
+
+
+def test_the_cards_memory_in_a_log_is_held_against_the_card_that_was_named(data, planner, known_model):
+    """The log of vLLM 0.6 says 23.58 GiB: an RTX 3090 or 4090, by torch's total of them, and no A100."""
+
+    def warnings(**options):
+        found = explain_log(
+            data / "logs" / "vllm_0.6.log",
+            planner=planner,
+            known_model=known_model,
+            known_gpus=lambda: ("rtx-3090", "l4", "rtx-4090", "a100-80g"),
+            options=options,
+        )
+        return [one for one in found.warnings if one.startswith("the log's GPU")]
+
+    assert warnings() == ["the log's GPU has 23.58 GiB, as have rtx-3090, rtx-4090: give --gpu"]
+    assert warnings(gpu="rtx-3090") == []
+    assert warnings(gpu="a100-80g") == [
+        "the log's GPU has 23.58 GiB, a100-80g has 79.25 GiB: another card, or a slice of it?"
+    ]

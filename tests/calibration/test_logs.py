@@ -198,3 +198,45 @@ def test_device_names(text, gpu):
 
 def test_every_device_name_means_a_bundled_card():
     assert device_ids() <= set(registry.ids("gpu"))
+
+
+TYPED = """vLLM API server version 0.42.1
+Initializing a V1 LLM engine (v0.42.1) with config: model='Qwen/Qwen3-8B', max_seq_len=32768
+Model loading  took 15.27GiB memory and 3.1 seconds
+Available KV  cache memory : 53.1 GiB
+GPU KV cache size:386,000 tokens
+Maximum\tconcurrency for 32,768 tokens per request:11.78x
+"""
+
+
+def test_blanks_may_be_missing_or_more_in_what_somebody_typed():
+    """Four lines as people type them from memory, of a version that does not exist yet."""
+    log = parse_log(TYPED)
+    assert (log.engine, log.facts["version"], log.facts["max_model_len"]) == ("vllm", "0.42.1", "32768")
+    assert {name: figure.value for name, figure in log.figures.items()} == {
+        "weights_gib": 15.27,
+        "kv_pool_gib": 53.1,
+        "kv_pool_tokens": 386_000,
+        "max_concurrency": 11.78,
+    }
+
+
+@pytest.mark.parametrize("name", ["llama_cpp", "sglang", "tensorrt_llm", "vllm_0.19", "vllm_0.6", "vllm_refused"])
+def test_blanks_change_no_figure_of_a_real_log(name, data):
+    text = (data / "logs" / f"{name}.log").read_text()
+    wider = text.replace(" ", "  ")
+    figures = {name: figure.value for name, figure in parse_log(text).figures.items()}
+    if name != "llama_cpp":  # whose tables of buffers are aligned with blanks
+        assert {name: figure.value for name, figure in parse_log(wider).figures.items()} == figures
+    tighter = text.replace(" GiB", "GiB").replace(": ", ":")
+    read = {name: figure.value for name, figure in parse_log(tighter).figures.items()}
+    assert {name: read.get(name) for name in ("kv_pool_tokens", "kv_pool_gib")} == {
+        name: figures.get(name) for name in ("kv_pool_tokens", "kv_pool_gib")
+    }
+
+
+def test_a_log_that_an_engine_wrote_without_figures_names_it(tmp_path):
+    path = tmp_path / "server.log"
+    path.write_text("INFO vLLM API server version 0.19.0\n")
+    with pytest.raises(SpecError, match=r"no start-up figures of vllm in 2 lines"):
+        read_log(path)
