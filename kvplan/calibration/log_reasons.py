@@ -9,7 +9,7 @@ from kvplan.calibration.logs import LogFigure, StartupLog
 from kvplan.calibration.record import leading_version
 from kvplan.core.dataclass import dataclass
 from kvplan.core.results import Estimate
-from kvplan.core.units import GIB
+from kvplan.core.units import GIB, gib
 
 CLOSE: Final = 0.02
 """A figure within 2 % needs no excuse; logs round to 0.01 GiB and kvplan does not."""
@@ -168,7 +168,7 @@ def _tokens(context: Context) -> Iterator[str]:
 def _concurrency(context: Context) -> Iterator[str]:
     memory = context.estimate.memory
     if context.figure.name == "max_concurrency":
-        yield f"one sequence of {context.estimate.scenario.context:,} tokens reserves {memory.sequence_bytes / 2**30:.3g} GiB"
+        yield f"one sequence of {context.estimate.scenario.context:,} tokens reserves {gib(memory.sequence_bytes):.3g} GiB"
     if memory.kv_bytes_per_token_reserved != memory.kv_bytes_per_token:
         yield "layers of different kinds share one page size, so the engine reserves more than the cache needs"
     if memory.state_bytes_per_sequence:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
+from kvplan.core.dataclass import dataclass
 from kvplan.core.results import Estimate
 from kvplan.errors import KvplanError
 

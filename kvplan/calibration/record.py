@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any, Final
 
 from kvplan.core.dataclass import dataclass
-from kvplan.core.units import GIB
 
 PROMPTS_PER_CONCURRENCY: Final = 10
 """Requests of one InferenceX run per unit of concurrency (its `benchmark_serving.py` call: `num_prompts = 10 × conc`)."""
@@ -134,11 +133,6 @@ class Record:
         """Engine id with the version that counts, `vllm@0.19.0`; a name that has one already stays."""
         version = leading_version(self.engine_version)
         return self.engine if version is None or "@" in self.engine else f"{self.engine}@{version}"
-
-    @property
-    def memory_bytes(self) -> int | None:
-        """Memory that replaces the card's [byte]."""
-        return None if self.total_gpu_gib is None else round(self.total_gpu_gib * GIB)
 
 
 def length_factor(text: str | None) -> tuple[float | None, tuple[str, ...]]:

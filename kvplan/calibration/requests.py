@@ -46,7 +46,6 @@ class Request:
     completion_tokens: int
     ttft_ms: float | None
     total_ms: float
-    queue_ms: float | None
     start_s: float | None
 
 
@@ -104,7 +103,6 @@ def _answered(fields: Mapping[str, Any], numbers: Mapping[str, float | None], *,
         completion_tokens=round(completion),
         ttft_ms=numbers["time_to_first_token_ms"] or None,
         total_ms=total,
-        queue_ms=numbers["queue_time_ms"],
         start_s=_seconds(fields.get("timestamp")),
     )
 

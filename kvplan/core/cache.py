@@ -41,7 +41,8 @@ def kv_cache_bytes(
     return 2 * num_hidden_layers * tokens * num_key_value_heads * head_dim * bytes_per_element * batch
 
 
-def _index_elements(indexer: Indexer | None) -> int:
+def index_elements(indexer: Indexer | None) -> int:
+    """Index keys that a sparse indexer caches per token on one layer; 0 where it reuses an earlier layer's [element]."""
     return indexer.head_dim if indexer is not None and indexer.cached else 0
 
 
@@ -57,9 +58,9 @@ def elements_per_token(mixer: Mixer) -> float:
             if not (mixer.cached and mixer.causal):
                 return 0
             width = mixer.head_dim + mixer.v_head_dim
-            return mixer.num_key_value_heads * width + _index_elements(mixer.indexer)
+            return mixer.num_key_value_heads * width + index_elements(mixer.indexer)
         case LatentAttention():
-            return mixer.kv_lora_rank + mixer.qk_rope_head_dim + _index_elements(mixer.indexer)
+            return mixer.kv_lora_rank + mixer.qk_rope_head_dim + index_elements(mixer.indexer)
         case CompressedAttention():
             return mixer.head_dim + compressed_elements_per_token(mixer)
         case CrossAttention() | Recurrent():
@@ -74,7 +75,7 @@ def compressed_elements_per_token(mixer: CompressedAttention) -> float:
     >>> compressed_elements_per_token(CompressedAttention(num_attention_heads=64, head_dim=512, window=128, ratio=128))
     4.0
     """
-    return (mixer.head_dim + _index_elements(mixer.indexer)) / mixer.ratio if mixer.ratio is not None else 0.0
+    return (mixer.head_dim + index_elements(mixer.indexer)) / mixer.ratio if mixer.ratio is not None else 0.0
 
 
 def unwindowed_elements_per_token(mixer: Mixer) -> float:
@@ -98,7 +99,7 @@ def elements_at(mixer: Mixer, tokens: int) -> float:
     """
     if isinstance(mixer, CompressedAttention):
         entries = tokens // mixer.ratio if mixer.ratio is not None else 0
-        compressed = entries * (mixer.head_dim + _index_elements(mixer.indexer))
+        compressed = entries * (mixer.head_dim + index_elements(mixer.indexer))
         return min(tokens, mixer.window) * mixer.head_dim + compressed
     window = window_tokens(mixer)
     kept = tokens if window is None else min(tokens, window)

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import assert_never
 
-from kvplan.core.cache import elements_per_token, kv_shards
+from kvplan.core.cache import elements_per_token, index_elements, kv_shards, window_tokens
 from kvplan.core.dataclass import dataclass
 from kvplan.core.dtypes import kv_bits
 from kvplan.core.layout import Layout
@@ -19,7 +19,6 @@ from kvplan.core.model import (
     Attention,
     CompressedAttention,
     CrossAttention,
-    Indexer,
     LatentAttention,
     Layer,
     Mixer,
@@ -146,10 +145,9 @@ def _caches(
             if not (mixer.cached and mixer.causal):
                 return
             heads = ceil_div(mixer.num_key_value_heads, kv_shards(mixer, tp))
-            elements = heads * (mixer.head_dim + mixer.v_head_dim) + _index_keys(mixer.indexer)
+            elements = heads * (mixer.head_dim + mixer.v_head_dim) + index_elements(mixer.indexer)
             kind = "window" if mixer.window is not None else "chunk" if mixer.chunk is not None else "full"
-            window = mixer.window if mixer.window is not None else mixer.chunk
-            yield CachedLayer(kind=kind, count=1, token_bytes=elements * bytes_per_element, window=window)
+            yield CachedLayer(kind=kind, count=1, token_bytes=elements * bytes_per_element, window=window_tokens(mixer))
         case LatentAttention():
             row = elements_per_token(mixer) * bytes_per_element
             if sparse_rows and mixer.indexer is not None:
@@ -159,7 +157,7 @@ def _caches(
             entry = mixer.head_dim * bytes_per_element
             yield CachedLayer(kind="window", count=1, token_bytes=entry, window=mixer.window)
             if mixer.ratio is not None:
-                keys = _index_keys(mixer.indexer) * bytes_per_element
+                keys = index_elements(mixer.indexer) * bytes_per_element
                 yield CachedLayer(kind="compressed", count=1, token_bytes=entry + keys, entry_tokens=mixer.ratio)
         case CrossAttention():
             heads = ceil_div(mixer.num_key_value_heads, kv_shards(mixer, tp))
@@ -175,10 +173,6 @@ def _caches(
             assert_never(mixer)
 
 
-def _index_keys(indexer: Indexer | None) -> int:
-    return indexer.head_dim if indexer is not None and indexer.cached else 0
-
-
 def _sparse_row_bytes(mixer: LatentAttention) -> int:
     """One row of vLLM's fp8 cache for sparse MLA: fp8 latent, its scales, 16-bit rotary key; index keys beside it.
 
@@ -186,7 +180,7 @@ def _sparse_row_bytes(mixer: LatentAttention) -> int:
     """
     row = mixer.kv_lora_rank + ceil_div(mixer.kv_lora_rank, _FP8_SCALE_GROUP) * _SCALE_BYTES
     row += mixer.qk_rope_head_dim * _ROTARY_BYTES
-    keys = _index_keys(mixer.indexer)
+    keys = index_elements(mixer.indexer)
     return row + (keys + ceil_div(keys, _FP8_SCALE_GROUP) * _SCALE_BYTES if keys else 0)
 
 

@@ -7,6 +7,9 @@ from kvplan.core.efficiency import Efficiency
 from kvplan.core.hardware import Gpu
 from kvplan.core.numeric import Num, minimum
 
+#: Name of the link where no scale-up link joins the ranks.
+PCIE = "pcie"
+#: PCIe 3.0 × 16 where the sheet is silent [byte/s].
 _PCIE_FALLBACK_BYTES_PER_S = 16e9
 
 
@@ -36,7 +39,7 @@ def link_for(gpu: Gpu, ranks: int) -> Link:
         return Link(name=gpu.link_name or "link", bytes_per_s=min(gpu.link_bytes_per_s, (ranks - 1) * pair))
     pcie = gpu.pcie_bytes_per_s or _PCIE_FALLBACK_BYTES_PER_S
     if ranks <= gpu.gpus_per_node:
-        return Link(name="pcie", bytes_per_s=pcie)
+        return Link(name=PCIE, bytes_per_s=pcie)
     return Link(name="network", bytes_per_s=gpu.network_bytes_per_s or pcie, hops_network=True)
 
 
@@ -52,14 +55,15 @@ def wire_factor(ranks: int) -> float:
 def allreduce_s(payload_bytes: Num, ranks: int, *, link: Link, efficiency: Efficiency) -> Num:
     """Time of one all-reduce [s].
 
-    `alpha + hop · (n − 2) + min((n − 1) · bytes, 2 (n − 1)/n · bytes + n · small) / (rate · eff)`: small messages go
-    to all peers at once, large ones are reduced and gathered in parts. Source: nccl-tests' bus bandwidth; measured
-    kernels (docs/validation.md).
+    `α + hop · (n − 2) + min((n − 1) · bytes / rate, 2 (n − 1)/n · bytes / rate + α)`: small messages go to all peers at
+    once, large ones are reduced and gathered in two rounds. `rate` is the link's times its efficiency, on PCIe times
+    `(2 / n)^x` as well; between nodes `n` times the network's latency comes on top. Source: nccl-tests' bus bandwidth;
+    measured kernels (docs/validation.md).
     """
     if ranks == 1:
         return 0.0
     rate = link.bytes_per_s * efficiency.link_bandwidth
-    if link.name == "pcie":
+    if link.name == PCIE:
         rate *= (2.0 / ranks) ** efficiency.pcie_sharing
     one_shot = (ranks - 1) * payload_bytes / rate
     two_shot = wire_factor(ranks) * payload_bytes / rate + efficiency.allreduce_s
@@ -72,7 +76,8 @@ def allreduce_s(payload_bytes: Num, ranks: int, *, link: Link, efficiency: Effic
 def alltoall_s(tokens: Num, token_bytes: float, *, ranks: int, top_k: int, link: Link, efficiency: Efficiency) -> Num:
     """Time of one expert dispatch or combine [s].
 
-    Each token goes to `n (1 − (1 − 1/n)^k)` distinct ranks, all but `1/n` of it over the link.
+    Each token goes to `v = n (1 − (1 − 1/n)^k)` distinct ranks, all but `1/n` of it over the link:
+    `α + tokens · bytes · v · (n − 1)/n / rate`, and the network's latency between nodes.
     """
     if ranks == 1:
         return 0.0

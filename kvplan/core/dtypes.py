@@ -172,14 +172,9 @@ KV_BITS: Final[dict[str, float]] = {
     "fp8": 8,
     "int8": 8,
     "int4": 4,
-    "nvfp4": 4.5,
-    "mxfp4": 4.25,
-    "q8_0": 8.5,
-    "q5_1": 6.0,
-    "q5_0": 5.5,
-    "q4_1": 5.0,
-    "q4_0": 4.5,
-    "iq4_nl": 4.5,
+    "nvfp4": 4 + 8 / 16,
+    "mxfp4": 4 + 8 / 32,
+    **{name: FORMATS[name].element_bits for name in ("q8_0", "q5_1", "q5_0", "q4_1", "q4_0", "iq4_nl")},
 }
 
 _ALIASES: Final[dict[str, str]] = {

@@ -23,14 +23,14 @@ _WEIGHT_DTYPES: Final = (
 )  # fmt: skip
 #: Every name that `apply_dtype` knows.
 DTYPES: Final[tuple[str, ...]] = (*_WEIGHT_DTYPES, *gguf_mixtures.FILE_TYPES)
+#: Words for an override beyond the aliases of formats: file types by their short names, and libraries.
 _ALIASES: Final = {
     "q3_k": "q3_k_m", "q4_k": "q4_k_m", "q5_k": "q5_k_m", "int4_g128": "int4", "bnb": "nf4", "bitsandbytes": "nf4",
-    "fp8_e4m3": "fp8", "w4a16": "int4", "w8a16": "int8", "fp4": "nvfp4",
 }  # fmt: skip
 _SIXTEEN_BITS: Final = 16
 #: Beginning of a format id → the name that people use for such a checkpoint.
 _DISPLAY: Final = (
-    ("fp8", "fp8"), ("mxfp8", "fp8"), ("nvfp4", "nvfp4"), ("mxfp4", "mxfp4"), ("awq4", "awq"), ("awq", "awq"), ("gptq4", "gptq"),
+    ("fp8", "fp8"), ("mxfp8", "fp8"), ("nvfp4", "nvfp4"), ("mxfp4", "mxfp4"), ("awq", "awq"), ("gptq4", "gptq"),
     ("nf4", "nf4"), ("bnb_fp4", "nf4"), ("llm_int8", "int8"), ("w8a8", "w8a8"), ("int8", "int8"), ("int4", "int4"),
 )  # fmt: skip
 

@@ -13,7 +13,7 @@ from kvplan.core.layout import Layout
 from kvplan.core.memory_rules import MemoryRules, Tier
 from kvplan.core.model import Layer, MixtureOfExperts, Model
 from kvplan.core.tensors import TensorClass
-from kvplan.core.units import GIB, MIB
+from kvplan.core.units import GIB, MIB, ceil_div
 
 _BITS = 8
 _REFERENCE_CAPTURES = 102
@@ -185,7 +185,7 @@ def graphs(rules: MemoryRules, model: Model, layout: Layout, limits: Limits, *, 
         return Amount(0, "eager: no graphs")
     sequences = limits.max_num_seqs
     count = captures(min(2 * sequences, _LARGEST_CAPTURE)) + captures(min(sequences, _LARGEST_CAPTURE))
-    layers = -(-model.num_hidden_layers // layout.pp)
+    layers = ceil_div(model.num_hidden_layers, layout.pp)
     value = rules.graph_fixed_bytes + rules.graph_bytes_per_layer * layers * count // _REFERENCE_CAPTURES
     return Amount(
         int(value),

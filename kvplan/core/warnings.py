@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from kvplan.core.collectives import PCIE, link_for
 from kvplan.core.dtypes import kv_bits
 from kvplan.core.engine import Engine
 from kvplan.core.hardware import Gpu
@@ -59,10 +60,9 @@ def _missing_units(model: Model, gpu: Gpu) -> list[str]:
 def _slow_links(gpu: Gpu, layout: Layout) -> list[str]:
     if layout.tp == 1:
         return []
-    if gpu.link_bytes_per_s and layout.tp <= gpu.link_domain:
-        return []
-    if layout.tp <= gpu.gpus_per_node:
-        return [f"tp={layout.tp} crosses PCIe on {gpu.name}: all-reduces are slow there"]
-    return [
-        f"tp={layout.tp} spans nodes of {gpu.gpus_per_node} {gpu.name}: all-reduces cross the network; prefer pp or dp"
-    ]
+    link = link_for(gpu, layout.tp)
+    if link.hops_network:
+        return [
+            f"tp={layout.tp} spans nodes of {gpu.gpus_per_node} {gpu.name}: all-reduces cross the network; prefer pp or dp"
+        ]
+    return [f"tp={layout.tp} crosses PCIe on {gpu.name}: all-reduces are slow there"] if link.name == PCIE else []

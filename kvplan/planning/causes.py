@@ -10,7 +10,7 @@ import math
 from collections.abc import Iterator, Mapping
 from typing import Final
 
-from kvplan.core.dtypes import format_by_id
+from kvplan.core.dtypes import kv_bits
 from kvplan.core.results import Estimate, Latency, Throughput
 from kvplan.planning.comparison import Cause, Term
 
@@ -44,7 +44,10 @@ def _memory(before: Estimate, after: Estimate) -> Iterator[Cause]:
             "kv_bytes_per_token",
             first.kv_bytes_per_token,
             second.kv_bytes_per_token,
-            {"bits": (_bits(before), _bits(after)), "elements": (_elements(before), _elements(after))},
+            {
+                "bits": (_bits(before), _bits(after)),
+                "elements": (_elements(before), _elements(after)),
+            },
             rest="share_of_one_gpu",
         )
     signs = {"usable_bytes": 1, "weights_bytes": -1, **dict.fromkeys(_POOL, -1)}
@@ -103,7 +106,7 @@ def _ranks(estimate: Estimate) -> int:
 
 
 def _bits(estimate: Estimate) -> float:
-    return float(format_by_id(estimate.scenario.kv_dtype).element_bits)
+    return float(kv_bits(estimate.scenario.kv_dtype))
 
 
 def _elements(estimate: Estimate) -> float:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
-from kvplan.core.dtypes import format_by_id
+from kvplan.core.dtypes import kv_bits
 from kvplan.core.results import Estimate
 from kvplan.errors import KvplanError, UnknownNameError, UsageError
 from kvplan.planning.causes import causes
@@ -168,7 +168,7 @@ def plain_base(base: Mapping[str, Any]) -> dict[str, Any]:
 def _cautions(compared: Sequence[Compared]) -> Iterator[str]:
     answers = [one.estimate for one in compared if one.estimate is not None]
     caches = {one.scenario.kv_dtype for one in answers}
-    if len(caches) > 1 and any(_bits(one) < _NARROW_BITS for one in caches):
+    if len(caches) > 1 and any(kv_bits(one) < _NARROW_BITS for one in caches):
         yield "a narrower KV cache trades quality, most at long contexts; kvplan does not predict quality"
     weights = {one.scenario.dtype for one in answers}
     if len(weights) > 1 and not weights <= _AS_TRAINED:
@@ -180,7 +180,3 @@ def _cautions(compared: Sequence[Compared]) -> Iterator[str]:
         yield f"{names}: another model, which would have to be trained so{extra}; kvplan does not predict quality"
     if len({one.scenario.model for one in answers}) > 1:
         yield "different models answer differently well; kvplan compares cost only"
-
-
-def _bits(name: str) -> float:
-    return float(format_by_id(name).element_bits)

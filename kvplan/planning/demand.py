@@ -6,12 +6,11 @@ from typing import Any, Final
 
 from kvplan.errors import UsageError
 from kvplan.planning.lengths import Lengths, from_samples, read_lengths
-from kvplan.planning.plan_result import STATISTICS, TIMES, Demand, Target
+from kvplan.planning.plan_result import PROBABILITIES, STATISTICS, TIMES, Demand, Target
 from kvplan.planning.trace import Trace
 
 #: A load that every replica carries, until the most is known.
 _ANY_LOAD: Final = 1e-6
-_PROBABILITY: Final = {"mean": None, "p50": 0.5, "p90": 0.9, "p95": 0.95, "p99": 0.99}
 
 
 def read_target(time: str, given: Any, *, at: str) -> Target | None:  # noqa: ANN401 - a number, text or None
@@ -67,8 +66,9 @@ def read_demand(
     Raises:
         UsageError: Both of rate and users, no lengths, or values that make no sense.
     """
+    peak = None
     if rate is None and users is None and trace is not None:
-        rate = trace.rate_per_s
+        rate, peak = trace.rate_per_s, trace.peak_rate_per_s
     if rate is not None and users is not None:
         message = "plan: give either a rate (requests per second) or users"
         raise UsageError(message, hint="--rate 20, or --users 500 --think-s 30, or a trace with times")
@@ -108,6 +108,7 @@ def read_demand(
         context=planned,
         shared_prefix_tokens=min(shared_prefix_tokens, int(prompts.mean)),
         prefix_hit_rate=prefix_hit_rate,
+        peak_rate_per_s=peak,
     )
 
 
@@ -121,4 +122,4 @@ def _lengths(name: str, given: Any, samples: tuple[float, ...] | None, trace: Tr
 
 
 def _quantiles(lengths: Lengths) -> dict[str, float]:
-    return {name: lengths.mean if p is None else lengths.quantile(p) for name, p in _PROBABILITY.items()}
+    return {name: lengths.mean if p is None else lengths.quantile(p) for name, p in PROBABILITIES.items()}

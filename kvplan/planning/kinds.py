@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from itertools import product
 from typing import Final
 
 from kvplan.core.cached_layers import CachedLayer
+from kvplan.core.dataclass import dataclass
 from kvplan.core.deployment import Deployment, deploy
 from kvplan.core.engine import Engine, Settings
 from kvplan.core.hardware import Gpu

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 from statistics import NormalDist
 from typing import Any, Final
 
+from kvplan.core.dataclass import dataclass
 from kvplan.errors import UsageError
 from kvplan.planning.scenarios import with_ending
 

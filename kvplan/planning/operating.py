@@ -18,23 +18,23 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
 
+from kvplan.core.dataclass import dataclass
 from kvplan.core.deployment import Deployment
 from kvplan.core.estimate import Room, rank_load
 from kvplan.core.serving import Load, steady_state
+from kvplan.core.units import MS_PER_S
 from kvplan.core.workload import Workload
-from kvplan.planning.plan_result import STATISTICS, TIMES, Demand, Target
+from kvplan.planning.plan_result import PROBABILITIES, STATISTICS, TIMES, Demand, Target
 
 Array = npt.NDArray[Any]
 
 _POINTS: Final = 40
 _LEAST_LOAD: Final = 0.005
-_MS: Final = 1e3
 _UNIT: Final = np.linspace(0.0, 1.0, _POINTS)
 #: Loads of a replica that are looked at, as shares of the most that is planned with.
 _SHARES: Final = np.concatenate([np.geomspace(_LEAST_LOAD, 0.1, 12), np.linspace(0.1, 1.0, 91)[1:]])
@@ -72,8 +72,7 @@ class Curve:
 def curve(deployment: Deployment, room: Room, demand: Demand) -> Curve:
     """Ask the step model for one replica at a range of concurrencies."""
     ranks = deployment.layout.dp
-    mean = demand.input_tokens + demand.output_tokens
-    holds = float(room.pool.sequences(mean))
+    holds = float(room.pool.sequences(held_tokens(demand, reserves=deployment.engine.scheduling.reserves_output)))
     most = max(float(min(room.max_num_seqs, math.floor(holds))), 1.0) * ranks
     points = np.round(most**_UNIT)
     points = points[np.append(True, points[1:] > points[:-1])]
@@ -92,6 +91,18 @@ def curve(deployment: Deployment, room: Room, demand: Demand) -> Curve:
     )
 
 
+def held_tokens(demand: Demand, *, reserves: bool) -> float:
+    """Tokens of cache that a running sequence is given on average [token].
+
+    Long answers run longer, so of those under way the mean answer is `O · (1 + c²)` and half of it has been made
+    (renewal theory: a request met at a random moment is met in proportion to its length). Engines that reserve the
+    whole output hold all of it. For the others a plan allows for whole mean answers at least, though only half of one
+    is held where all are of one length: then no sequence is ever set back for want of room.
+    """
+    under_way = demand.output_tokens * (1.0 + demand.service_variation)
+    return demand.input_tokens + (under_way if reserves else max(demand.output_tokens, under_way / 2.0))
+
+
 def too_slow(
     deployment: Deployment, room: Room, demand: Demand, targets: tuple[Target, ...]
 ) -> tuple[Target, float] | None:
@@ -107,7 +118,7 @@ def too_slow(
         longer = max(demand.input_quantiles[one.at] / demand.input_tokens - 1.0, 0.0)
         ttft = state.ttft_s + state.prefill_s * longer
         whole = ttft + _gaps(demand, one.at) * state.tpot_s
-        value = {"ttft_ms": ttft, "tpot_ms": state.tpot_s, "e2e_ms": whole}[one.time] * _MS
+        value = {"ttft_ms": ttft, "tpot_ms": state.tpot_s, "e2e_ms": whole}[one.time] * MS_PER_S
         if value > one.limit_ms:
             missed.append((value / one.limit_ms, one, value))
     if not missed:
@@ -180,7 +191,7 @@ def behaviour(curve: Curve, demand: Demand, *, limit: Array, load: Array, statis
         tpot = curve.at(curve.tpot_s, here)
         made = _gaps(demand, statistic)
         for name, values in zip(TIMES, (ttft, tpot, ttft + made * tpot), strict=True):
-            times[name, statistic] = values * _MS
+            times[name, statistic] = values * MS_PER_S
     return Behaviour(limit=limit, full_rate_per_s=full, load=load, rate_per_s=rate, sequences=inside, times=times)
 
 
@@ -218,11 +229,8 @@ def _wait(
         mean = (demand.burstiness + demand.service_variation) / 2.0 / (full * (1.0 - busy))
     if z is None:
         return chance * mean
-    above = 1.0 - _PROBABILITY[statistic]
+    above = 1.0 - (PROBABILITIES[statistic] or 0.0)
     return np.where(chance > above, mean * np.log(np.maximum(chance / above, 1.0)), 0.0)
-
-
-_PROBABILITY: Final = {"p50": 0.5, "p90": 0.9, "p95": 0.95, "p99": 0.99}
 
 
 def _above(mean: Array, spread: Array, limit: Array) -> Array:

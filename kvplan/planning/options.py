@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Final
 
 import numpy as np
 
+from kvplan.core.dataclass import dataclass
 from kvplan.core.deployment import moved_to
 from kvplan.core.estimate import estimate
 from kvplan.core.workload import Workload

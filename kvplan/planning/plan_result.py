@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
+from statistics import NormalDist
 from typing import ClassVar, Final
 
+from kvplan.core.dataclass import dataclass
 from kvplan.core.results import Dumpable, Estimate
 
-#: Statistics that a target may be set at, with the normal quantile of each; the mean has none.
-STATISTICS: Final[dict[str, float | None]] = {"mean": None, "p50": 0.0, "p90": 1.2816, "p95": 1.6449, "p99": 2.3263}
+#: Statistics that a target may be set at, with the share of requests that lie below; the mean has none.
+PROBABILITIES: Final[dict[str, float | None]] = {"mean": None, "p50": 0.5, "p90": 0.9, "p95": 0.95, "p99": 0.99}
+#: The same with the normal quantile of each.
+STATISTICS: Final = {
+    name: None if share is None else round(NormalDist().inv_cdf(share), 4) for name, share in PROBABILITIES.items()
+}
 #: Times that a target may be set for.
 TIMES: Final = ("ttft_ms", "tpot_ms", "e2e_ms")
 
@@ -36,6 +42,7 @@ class Demand(Dumpable):
         input_quantiles, output_quantiles: Length at each statistic [token].
         service_variation: Squared coefficient of variation of the output length.
         burstiness: Variance ÷ mean of arrivals; 1 for independent ones.
+        peak_rate_per_s: Requests per second in the busiest minute of the trace whose mean rate is planned for, or None.
         context: Longest sequence to plan for [token].
         shared_prefix_tokens, prefix_hit_rate: Leading prompt tokens that requests share, and how often they are cached.
         most: True where no load was given: it is the most that the GPUs allowed (or one replica) carry.
@@ -56,6 +63,7 @@ class Demand(Dumpable):
     shared_prefix_tokens: int = 0
     prefix_hit_rate: float = 1.0
     most: bool = False
+    peak_rate_per_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

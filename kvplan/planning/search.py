@@ -116,6 +116,11 @@ def _assumptions(space: Space, demand: Demand, *, bound: int) -> Iterator[str]:
         burst = (
             "independent" if demand.burstiness == 1 else f"{demand.burstiness:.3g} times as bursty as independent ones"
         )
+        if demand.peak_rate_per_s is not None and demand.rate_per_s is not None:
+            yield (
+                f"the load is the trace's mean of {demand.rate_per_s:.3g} requests a second; its busiest minute has "
+                f"{demand.peak_rate_per_s:.3g} (--rate plans for that)"
+            )
         yield f"arrivals are {burst}; percentiles come from the spread of sequences in service and from waiting for a place"
     else:
         yield "users wait for an answer, think, and ask again; percentiles come from the spread of sequences in service"

@@ -84,6 +84,18 @@ def test_bursty_arrivals_are_seen(tmp_path):
     assert read_trace(path).burstiness > 10
 
 
+def test_the_busiest_minute_is_told_where_the_mean_of_a_trace_is_planned_for(tmp_path):
+    path = tmp_path / "waves.csv"
+    rows = [f"{600 * wave},ChatGPT,10,10,20,x" for wave in range(5) for _ in range(30)]  # 30 requests each ten minutes
+    path.write_text("\n".join(["Timestamp,Model,Request tokens,Response tokens,Total tokens,Log Type", *rows]))
+    found = kvplan.plan("llama-3-8b", ["l40s"], trace=path)
+    assert (found.demand.rate_per_s, found.demand.peak_rate_per_s) == (pytest.approx(149 / 2400), 0.5)
+    assert any("its busiest minute has 0.5 " in text for text in found.assumptions)
+    given = kvplan.plan("llama-3-8b", ["l40s"], trace=path, rate=0.5)
+    assert given.demand.peak_rate_per_s is None
+    assert not any("busiest" in text for text in given.assumptions)
+
+
 @pytest.mark.parametrize(
     ("text", "mean", "longest"),
     [
