@@ -146,6 +146,13 @@ def test_grouped_products_have_shares_of_their_own():
     assert old.flops_per_s("bf16", dequantised=False, grouped=True) == pytest.approx(4e14 * 0.5)
 
 
+def test_the_host_takes_longer_for_each_layer_that_it_launches():
+    """5 ms for a step, 50 µs more for each of 40 layers without graphs."""
+    machine = with_efficiency(host_floor_s=5e-3, eager_layer_s=5e-5)
+    assert machine.host_floor_s(40) == 5e-3
+    assert replace(machine, eager=True).host_floor_s(40) == pytest.approx(7e-3)
+
+
 def test_16_bit_accumulation_lifts_cards_whose_printed_rate_is_halved():
     card = builders.gpu(peak_flops_per_s={"bf16": 1e14, "int8": 4e14})
     assert Machine(gpu=card, efficiency=IDEAL).unit("bf16")[1] == 2e14
@@ -157,6 +164,7 @@ def test_experts_touched_by_one_token_and_by_many():
     assert experts_touched(EXPERTS, 1, skew=1e9) == experts_touched(EXPERTS, 1, skew=1.25) == 8
     assert experts_touched(EXPERTS, 0.5, skew=1e9) == 4
     assert experts_touched(replace(EXPERTS, num_experts=16, ranks=4), 1, skew=1e9) == 2
+    assert experts_touched(replace(EXPERTS, num_experts=4, ranks=16), 1, skew=1e9) == 0.5
     assert experts_touched(EXPERTS, 2, skew=1e9) == pytest.approx(64 * (1 - math.exp(-16 / 64)), rel=1e-6)
     assert experts_touched(EXPERTS, 2, skew=1.25) == pytest.approx(64 * (1 - (1 + 0.25 / 1.25) ** -1.25))
     assert experts_touched(EXPERTS, 10**6, skew=1.25) == pytest.approx(64, rel=1e-3)
@@ -306,6 +314,16 @@ def test_prompts_beside_each_other_see_what_is_before_them_alone():
     scored = prefill_attention_cost(indexed, tokens=2000, prompts=2, prior=500, machine=machine)
     assert scored.flops == pytest.approx(2000 * (755 * 32768 + 1000 * 16384))  # (300 · 650 + 700 · 800) / 1000 picked
     assert scored.fixed_s == pytest.approx(8e-6)
+
+
+def test_cross_attention_reads_the_source_and_an_encoder_sees_both_ways():
+    """20 tokens of 2 prompts, each with a source of 500; encoders see their 1,000 tokens or a window of 300 of them."""
+    cross = prefill_attention_cost(replace(ATTENTION, cross=True), tokens=20, prompts=2, prior=500, machine=MACHINE)
+    assert (cross.flops, cross.bytes) == (20 * 500 * 32768, 2 * 500 * 4096)
+    for window, seen in ((None, 1000), (300, 300)):
+        encoder = replace(ATTENTION, causal=False, window=window)
+        cost = prefill_attention_cost(encoder, tokens=2000, prompts=2, prior=0, machine=MACHINE)
+        assert (cost.flops, cost.bytes) == (2000 * seen * 32768, 2000 * 4096)
 
 
 def test_part_of_a_prompt_is_one_prompt_and_no_tokens_are_no_kernel():
