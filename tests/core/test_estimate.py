@@ -7,34 +7,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kvplan.core.cache import kv_bytes_per_token_model
-from kvplan.core.deployment import deploy, moved_to
-from kvplan.core.efficiency import IDEAL, Efficiency
-from kvplan.core.engine import Scheduling, Settings
+from kvplan.core.engine import Scheduling
 from kvplan.core.estimate import estimate, rank_load, rate_range, time_range
 from kvplan.core.layout import Layout
 from kvplan.core.memory import plan_memory
-from kvplan.core.memory_rules import Budget, Paging
 from kvplan.core.parameters import weights_bytes_model
 from kvplan.core.step import StepLoad, breakdown
 from kvplan.core.workload import Workload
-from kvplan.errors import UnknownNameError, UsageError
-from tests.core.builders import attention, engine, experts, gpu, layer, model, recurrent
-
-FITTED = Efficiency(step_s=1e-3, request_s=5e-3, layer_s=1e-6, spread_ttft=0.5, spread_tpot=0.25)
-RULES = {"budget": Budget.TOTAL, "utilization": 0.9, "paging": Paging.GROUPS}
-
-
-def deployed(spec=None, *, card=None, served=None, layout=None, kv_dtype=None, rules=None, **settings):
-    served = served or replace(engine(**RULES, **(rules or {})), fallback=FITTED)
-    return deploy(
-        spec or model(),
-        card or gpu(),
-        served,
-        layout=layout or Layout(),
-        settings=Settings(**{"max_num_seqs": 64, "max_num_batched_tokens": 512, **settings}),
-        kv_dtype=kv_dtype,
-    )
+from kvplan.errors import UsageError
+from tests.core.builders import attention, engine, experts, gpu, layer, model
+from tests.core.test_deployment import deployed
 
 
 def asked(*, input_tokens=100, output_tokens=20, concurrency=4, **more):
@@ -62,69 +44,6 @@ def test_a_band_on_paper():
     assert rate_range(300, 200, 0.5).floor == 300
     grid = time_range(np.array([0.3, 0.2]), np.array([0.1, 0.4]), 0.5)
     assert grid.floor.tolist() == [100, 200]
-
-
-def test_who_chooses_the_cache_format():
-    plain = deployed()
-    assert (plain.kv_dtype, plain.dtype) == ("bf16", "bf16")
-    assert plain.assumptions == ("kv_dtype bf16: the engine follows the model's compute dtype",)
-    assert deployed(kv_dtype="float16").kv_dtype == "fp16"
-    assert deployed(kv_dtype="fp8").assumptions == ()
-    own = deployed(model(kv_dtype="fp8", assumptions=("a",)))
-    assert own.kv_dtype == "fp8"
-    assert own.assumptions == ("a", "kv_dtype fp8: the checkpoint asks for it")
-    assert [deployed(model(dtype=name)).kv_dtype for name in ("fp32", "fp16")] == ["fp32", "fp16"]
-    with pytest.raises(UnknownNameError, match="kv_dtype"):
-        deployed(kv_dtype="fp7")
-    with pytest.raises(UsageError, match="tp"):
-        deployed(layout=Layout(tp=3))
-
-
-def test_states_in_the_engines_format():
-    hybrid = model(layer(recurrent(state_bits=16)), layer())
-    words = "recurrent state in fp32: the default of engine@1"
-    wide = deployed(hybrid, rules={"state_dtype": "fp32"})
-    assert words in wide.assumptions
-    assert wide.figures.state_bytes_per_sequence_model == 4000 + 600
-    assert deployed(hybrid).figures.state_bytes_per_sequence_model == 2000 + 600
-    for spec in (model(), model(layer(recurrent()))):
-        assert words not in deployed(spec, rules={"state_dtype": "fp32"}).assumptions
-        assert words not in deployed(spec).assumptions
-
-
-def test_drafts_come_from_somewhere():
-    with pytest.raises(
-        UsageError, match="speculative_tokens: small declares no multi-token-prediction layers"
-    ) as caught:
-        deployed(speculative_tokens=1)
-    assert "draft_model" in str(caught.value.hint)
-    words = "speculative decoding is counted in memory only: times are those without it"
-    assert words in deployed(model(mtp_layers=(layer(),)), speculative_tokens=1).assumptions
-    assert words in deployed(draft_model=model(id="draft"), speculative_tokens=1).assumptions
-    assert words not in deployed(model(mtp_layers=(layer(),))).assumptions
-    with pytest.raises(UsageError, match="attention heads of draft"):
-        deployed(draft_model=model(layer(attention(heads=6)), id="draft"), layout=Layout(tp=4))
-
-
-def test_what_a_deployment_is():
-    spec = model(layer(), layer(recurrent()), layer(attention(), experts()))
-    found = deployed(spec, kv_dtype="fp8")
-    figures = found.figures
-    assert (figures.id, figures.architecture, figures.layers, figures.max_context) == (
-        "small", "SmallForCausalLM", 3, 4096,
-    )  # fmt: skip
-    assert figures.kv_bytes_per_token_model == kv_bytes_per_token_model(spec, "fp8") == 128
-    assert figures.state_bytes_per_sequence_model == 4600
-    assert figures.params_total - figures.params_active == 6 * 49_152
-    assert (found.machine.efficiency, found.ideal.efficiency, found.measured) == (FITTED, IDEAL, False)
-    assert any("no measurements" in text for text in found.warnings)
-
-
-def test_moving_to_another_card_is_deploying_there():
-    other = gpu(id="other", name="Other", family="apple", memory_bandwidth_bytes_per_s=1e12)
-    assert moved_to(deployed(), other) == deployed(card=other)
-    measured = replace(engine(), efficiencies={"apple": replace(FITTED, measured=True)})
-    assert moved_to(deployed(served=measured), other) == deployed(served=measured, card=other)
 
 
 def plan(deployment, workload):
@@ -179,21 +98,6 @@ def test_a_workload_that_would_do(limit, asked_for, hint):
     with pytest.raises(UsageError) as caught:
         estimate(deployed(model(max_context=limit)), asked(input_tokens=asked_for[0], output_tokens=asked_for[1]))
     assert caught.value.hint == hint
-
-
-def test_context_parallelism_divides_the_copies_of_the_cache():
-    # 2 KV heads on 8 ranks are 4 copies each
-    words = "context parallelism over 4 ranks divides the cache; times are those without it"
-    assert words in deployed(layout=Layout(tp=8), dcp=4).assumptions
-    assert not any("context parallelism" in text for text in deployed(layout=Layout(tp=8)).assumptions)
-    for tp, dcp, copies in ((8, 3, 4), (8, 8, 4), (2, 2, 1)):
-        told = f"dcp: {dcp} does not divide the {copies} copies of the cache that tp={tp} keeps"
-        with pytest.raises(UsageError, match=told):
-            deployed(layout=Layout(tp=tp), dcp=dcp)
-    mixed = model(layer(), layer(attention(kv_heads=4)), layer(recurrent(num_heads=8)))
-    assert deployed(mixed, layout=Layout(tp=8), dcp=2).settings.dcp == 2
-    with pytest.raises(UsageError, match="the 2 copies"):
-        deployed(mixed, layout=Layout(tp=8), dcp=4)
 
 
 def test_the_context_to_plan_for():

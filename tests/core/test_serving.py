@@ -173,6 +173,7 @@ def test_half_of_the_sequences_wait_as_long_as_the_others_run():
 @pytest.mark.parametrize(
     ("limits", "queued"),
     [
+        ({}, False),
         ({"capacity": 16.0}, False),
         ({"capacity": 15.9}, True),
         ({"capacity": 20.0, "full_capacity": 16.0}, False),
@@ -227,7 +228,10 @@ def test_a_cached_prefix_saves_prefill():
 def test_benchmark_servers_hold_back_the_first_chunk():
     slow = replace(REAL, stream_tokens=5.0, stream_tokens_busy=20.0)
     few = replace(LOAD, concurrency=15.0, benchmark_requests=150.0)
-    for load, tokens in ((few, 5), (replace(few, concurrency=16.0, benchmark_requests=160.0), 20)):
+    for load, tokens in (
+        (few, 5),
+        *((replace(few, concurrency=n, benchmark_requests=10 * n), 20) for n in (16.0, 40.0)),
+    ):
         with_interval, without = steady_state(DENSE, load, machine(slow)), steady_state(DENSE, load, machine())
         assert with_interval.ttft_s - without.ttft_s == pytest.approx(tokens * without.tpot_s)
 
