@@ -6,12 +6,13 @@ kvplan doesn't know are ignored.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
 from kvplan.calibration.benchmarks import benchmark_cells
-from kvplan.calibration.columns import MEASURED, SCENARIO, cell_text, read_cells
+from kvplan.calibration.columns import KNOWN, MEASURED, SCENARIO, cell_text, read_cells
 from kvplan.calibration.record import Record
 from kvplan.calibration.requests import gather, is_request
 from kvplan.calibration.sources import Problems, Source, csv_rows, is_json, json_objects, read_source
@@ -19,10 +20,16 @@ from kvplan.core.dataclass import dataclass
 
 __all__ = ["Record", "Records", "read_records", "records_from_rows"]
 
-_HINT: Final = "columns: id, model, gpu, engine, …; docs/validation.md lists them"
+_HINT: Final = "columns: id, model, gpu, engine, …; docs/specs.md lists them"
 _FILE_SUFFIXES: Final = (".json", ".yaml", ".yml", ".gguf")
 _NAMED: Final = ("model", "gpu", "engine")
 _INSIDE: Final = "must be a name, or a path inside the folder of this file"
+#: No server answers faster; what is below was measured in seconds.
+_LEAST_MS: Final = {"ttft_ms": 1.0, "tpot_ms": 0.05}
+#: How alike an unknown column and a known one must be, and how much of its name is looked at.
+_ALIKE: Final = 0.85
+_SHORTEST: Final = 5
+_LONGEST: Final = 40
 
 Row = tuple[int, Mapping[str, str], tuple[str, ...]]
 
@@ -36,12 +43,14 @@ class Records:
         records: Its measurements.
         requests: Single requests that were answered and gathered, 0 where the file has none.
         failed_requests: Single requests that failed, which no figure counts.
+        notes: What a reader should doubt about the file as a whole.
     """
 
     path: str
     records: tuple[Record, ...]
     requests: int = 0
     failed_requests: int = 0
+    notes: tuple[str, ...] = ()
 
 
 def read_records(path: str | Path, *, defaults: Mapping[str, object] | None = None) -> Records:
@@ -76,7 +85,8 @@ def read_records(path: str | Path, *, defaults: Mapping[str, object] | None = No
     if not records and not problems.lines:
         problems.add(1, "", f"no row was answered; {failed:,} requests failed" if failed else "no rows")
     problems.raise_if_any(hint=_HINT)
-    return Records(path=source.path, records=records, requests=requests, failed_requests=failed)
+    notes = tuple(_doubts(rows, records))
+    return Records(path=source.path, records=records, requests=requests, failed_requests=failed, notes=notes)
 
 
 def records_from_rows(rows: Iterable[Mapping[str, object]], *, folder: str | Path = ".") -> Records:
@@ -92,7 +102,31 @@ def records_from_rows(rows: Iterable[Mapping[str, object]], *, folder: str | Pat
         read.append((number, cells, ()))
     records = tuple(_records(read, {}, Path(folder), problems))
     problems.raise_if_any(hint=_HINT)
-    return Records(path="rows", records=records)
+    return Records(path="rows", records=records, notes=tuple(_doubts(read, records)))
+
+
+def _doubts(rows: Sequence[Row], records: Sequence[Record]) -> Iterator[str]:
+    """Columns that are ignored and look like ones that are missing, and times that look like seconds."""
+    given = {name for _, cells, _ in rows for name, cell in cells.items() if cell}
+    meant = {name: known for name in sorted(given - KNOWN.keys()) if (known := _like(name)) is not None}
+    words = [f"{name} (is it {known}?)" for name, known in meant.items() if known not in given]
+    if words:
+        yield f"columns that are not read: {', '.join(words)}"
+    for name, least in _LEAST_MS.items():
+        count = sum(record.measured.get(name, least) < least for record in records)
+        if count:
+            yield f"{name} is below {least:g} ms in {count:,} of {len(records):,} rows: is it in seconds?"
+
+
+def _like(name: str) -> str | None:
+    """The column that an unknown one may mean: `ttft` is `ttft_ms`, `tokens_per_second` ends another one."""
+    from difflib import get_close_matches  # noqa: PLC0415 - needed for unknown columns only
+
+    word = "_".join(re.findall(r"[a-z0-9]+", name))[:_LONGEST]
+    for column in KNOWN:
+        if column.startswith(f"{word}_") or (len(word) >= _SHORTEST and column.endswith(f"_{word}")):
+            return column
+    return next(iter(get_close_matches(word, KNOWN, n=1, cutoff=_ALIKE)), None)
 
 
 def _missing(value: object) -> object:

@@ -137,6 +137,9 @@ def _header(cells: list[str], line: int, problems: Problems) -> list[str] | None
     if len(cells) > MAX_COLUMNS:
         problems.add(line, "", f"more than {MAX_COLUMNS} columns")
         return None
+    if len(cells) == 1 and (sign := next((one for one in ";\t|" if one in cells[0]), None)):
+        problems.add(line, "", f"columns are divided by {sign!r}: a comma is needed, with a point in decimals")
+        return None
     names = [cell.strip().casefold() for cell in cells]
     twice = sorted({name for name in names if name and names.count(name) > 1})
     for name in twice:

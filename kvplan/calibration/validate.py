@@ -52,7 +52,7 @@ def validate(
         records = read_records(source, defaults=defaults)
     else:
         records = source if isinstance(source, Records) else records_from_rows(source)
-    assumptions: dict[str, None] = {}
+    assumptions: dict[str, None] = dict.fromkeys(records.notes)
     rows = tuple(predict(record, planner, assumptions) for record in records.records)
     groups = group_scores(rows, group_by)
     return Validation(

@@ -50,6 +50,33 @@ def test_unknown_columns_and_prec_are_ignored(tmp_path):
     assert record.dtype is None
 
 
+def test_unknown_columns_that_stand_for_missing_ones_are_told(tmp_path):
+    """Names as benchmarks write them, beside a remark that is nobody's business."""
+    text = "model,gpu,input,output,ttft,tpot,tokens_per_second,remark\nm,g,1,2,3,4,5,x\n"
+    (note,) = read_records(written(tmp_path, text)).notes
+    assert note == (
+        "columns that are not read: input (is it input_tokens?), output (is it output_tokens?), "
+        "tokens_per_second (is it output_tokens_per_second?), tpot (is it tpot_ms?), ttft (is it ttft_ms?)"
+    )
+    assert read_records(written(tmp_path, "model,gpu,ttft,ttft_ms,remark\nm,g,3,30,x\n")).notes == ()
+    assert read_records(written(tmp_path, "model,gpu,ttft\nm,g,\n")).notes == ()
+
+
+def test_times_in_seconds_are_doubted(tmp_path):
+    text = "model,gpu,ttft_ms,tpot_ms\nm,g,0.045,0.009\nm,g,45,9\n"
+    assert read_records(written(tmp_path, text)).notes == (
+        "ttft_ms is below 1 ms in 1 of 2 rows: is it in seconds?",
+        "tpot_ms is below 0.05 ms in 1 of 2 rows: is it in seconds?",
+    )
+
+
+@pytest.mark.parametrize("sign", [";", "\t", "|"])
+def test_a_table_that_commas_do_not_divide_says_so(sign, tmp_path):
+    text = "model,gpu,ttft_ms\nm,g,30\n".replace(",", sign)
+    with pytest.raises(SpecError, match=r"columns are divided by .*: a comma is needed"):
+        read_records(written(tmp_path, text))
+
+
 def test_jsonl_says_the_same_as_csv(tmp_path):
     line = json.dumps(
         {"id": "a", "model": "m", "gpu": "g", "tp": 2, "enforce_eager": True, "ttft_ms": 12.5, "dp": None}
