@@ -163,7 +163,7 @@ def test_longcat_has_two_caches_per_layer_and_no_weights_for_zero_experts():
         (V3 | {"num_experts_per_tok": 9}, "num_experts_per_tok"),
         (V3 | {"mlp_bias": True}, "mlp_bias"),
         (V3 | {"mlp_layer_types": ["dense", "sparse"]}, "mlp_layer_types"),
-        (V3 | INDEX | {"model_type": "glm_moe_dsa", "index_topk_pattern": "FFXF"}, "indexer_types"),
+        (V3 | INDEX | {"model_type": "glm_moe_dsa", "index_topk_pattern": "FFXF"}, "index_topk_pattern"),
         (V3 | INDEX | {"model_type": "deepseek_v32", "layer_types": ["full_attention"] * 4}, "layer_types"),
         (V4 | {"compress_ratios": [0, 4, 16, 4]}, "compress_ratios"),
         (V4 | {"compress_ratios": [0, 4]}, "compress_ratios"),

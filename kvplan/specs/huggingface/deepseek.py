@@ -12,14 +12,13 @@ from kvplan.core.tensors import TensorClass, linear, norm
 from kvplan.specs.huggingface import blocks
 from kvplan.specs.huggingface.blueprint import Blueprint
 from kvplan.specs.huggingface.config import Config
+from kvplan.specs.huggingface.experts import read_experts, read_feed_forwards, read_sparse_layers
 from kvplan.specs.huggingface.mla import (
-    decoder_layer,
     latent_attention,
-    mtp_tensors,
+    latent_decoder,
     read_indexer,
     read_latent,
-    read_moe,
-    read_sparse_layers,
+    with_own_mtp,
 )
 
 
@@ -69,39 +68,24 @@ def decoder(
     indexers = read_indexers(config, count) if family.indexer else (None,) * count
     sparse = read_sparse_layers(config, count, first_dense=family.first_dense) if family.sparse else (False,) * count
     post = norm("mlp.post_mlp_layernorm", latent.hidden_size) if post_mlp_norm else ()
-    mixture = read_moe(config, bias=mlp_bias, extra=post) if any(sparse) else None
-    config.ignore(*(("intermediate_size",) if all(sparse) else ()))
-    dense = (
-        None
-        if all(sparse)
-        else blocks.gated_mlp(latent.hidden_size, config.integer("intermediate_size"), bias=mlp_bias)
-    )
+    mixture = None
+    if any(sparse):
+        mixture = read_experts(config).block(latent.hidden_size, shared_bias=mlp_bias, extra=post)
+    forwards = read_feed_forwards(config, latent.hidden_size, sparse, mixture, dense_bias=mlp_bias)
     layers = tuple(
-        decoder_layer(
-            latent_attention(latent, bias=bias, indexer=indexer),
-            mixture if is_sparse else dense,
-            latent.hidden_size,
+        Layer(
+            mixers=(latent_attention(latent, bias=bias, indexer=indexer),),
+            feed_forward=forward,
+            tensors=blocks.norms(blocks.TWO_NORMS, latent.hidden_size),
         )
-        for indexer, is_sparse in zip(indexers, sparse, strict=True)
+        for indexer, forward in zip(indexers, forwards, strict=True)
     )
     layers = layers if change is None else tuple(change(layer) for layer in layers)
-    vocab_size = config.integer("vocab_size")
     mtp = config.optional_integer("num_nextn_predict_layers", "num_mtp_layers", minimum=0, maximum=100) or 0
     tied = config.boolean("tie_word_embeddings", default=family.tied)
-    return Blueprint(
-        hidden_size=latent.hidden_size,
-        vocab_size=vocab_size,
-        max_context=blocks.read_max_context(config),
-        layers=layers,
-        tensors=(
-            *blocks.embedding(vocab_size, latent.hidden_size),
-            *norm("model.norm", latent.hidden_size),
-            *blocks.lm_head(vocab_size, latent.hidden_size, tied=tied),
-        ),
-        mtp_layers=layers[-1:] * mtp,
-        mtp_tensors=mtp_tensors(latent.hidden_size, vocab_size) if mtp else (),
-        buffer_elements=sum(sparse) * mixture.num_experts if mixture is not None and family.correction_bias else 0,
-    )
+    buffers = sum(sparse) * mixture.num_experts if mixture is not None and family.correction_bias else 0
+    made = latent_decoder(config, latent.hidden_size, layers, tied=tied, buffer_elements=buffers)
+    return with_own_mtp(made, mtp)
 
 
 def read_indexers(config: Config, count: int, *, check_types: bool = True) -> tuple[Indexer, ...]:
@@ -114,31 +98,26 @@ def read_indexers(config: Config, count: int, *, check_types: bool = True) -> tu
     """
     full = read_indexer(config)
     shared = Indexer(num_heads=full.num_heads, head_dim=full.head_dim, top_k=full.top_k, cached=False)
-    types = config.strings("layer_types", length=count) if check_types else None
-    for kind in types or ():
-        if kind not in {"indexed_attention", "deepseek_sparse_attention"}:
-            raise config.error("layer_types", f"{kind!r} is not understood for {config.model_type}")
+    if check_types:
+        config.kinds("layer_types", known=("indexed_attention", "deepseek_sparse_attention"), length=count)
     config.ignore("indexer_rope_interleave", "index_share_for_mtp_iteration", "moe_router_dtype")
     return tuple(full if own else shared for own in _own_indexer(config, count))
 
 
 def _own_indexer(config: Config, count: int) -> tuple[bool, ...]:
-    modes = config.strings("indexer_types", length=count)
+    modes = config.kinds("indexer_types", known=("full", "shared"), length=count)
     pattern = config.raw("index_topk_pattern")
     frequency = config.optional_integer("index_topk_freq", minimum=0) or 1
     offset = config.optional_integer("index_skip_topk_offset", minimum=0)
     if modes is None and pattern is not None:
         if isinstance(pattern, str):
             pattern = [{"F": "full", "S": "shared"}.get(letter, letter) for letter in pattern]
-        if not isinstance(pattern, list) or len(pattern) != count:
+        if not isinstance(pattern, list) or len(pattern) != count or not {"full", "shared"}.issuperset(pattern):
             raise config.error("index_topk_pattern", f"must name the indexer of each of the {count} layers")
         modes = tuple(pattern)
     if modes is None:
         first = 2 if offset is None else offset
         return tuple(max(index - first + 1, 0) % frequency == 0 for index in range(count))
-    for mode in modes:
-        if mode not in {"full", "shared"}:
-            raise config.error("indexer_types", f"{mode!r} is neither 'full' nor 'shared'")
     return tuple(mode == "full" for mode in modes)
 
 

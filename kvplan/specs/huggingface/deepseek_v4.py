@@ -14,7 +14,8 @@ from kvplan.core.tensors import Tensor, TensorClass, linear, norm, vector
 from kvplan.specs.huggingface import blocks
 from kvplan.specs.huggingface.blueprint import Blueprint
 from kvplan.specs.huggingface.config import Config
-from kvplan.specs.huggingface.mla import mtp_tensors
+from kvplan.specs.huggingface.experts import W_NAMES
+from kvplan.specs.huggingface.mla import with_own_mtp
 
 _DEFAULTS: Final[dict[str, Any]] = {
     "vocab_size": 129280,
@@ -67,7 +68,7 @@ def deepseek_v4(config: Config) -> Blueprint:
         for ratio, indexed in _read_ratios(config, count, mtp)
     )
     config.ignore("hc_sinkhorn_iters", "compress_rope_theta", "qk_rope_head_dim", "swiglu_limit", "intermediate_size")
-    return Blueprint(
+    made = Blueprint(
         hidden_size=hidden,
         vocab_size=vocab_size,
         max_context=blocks.read_max_context(config),
@@ -81,15 +82,13 @@ def deepseek_v4(config: Config) -> Blueprint:
             *vector("hc_head_scale", TensorClass.OTHER, 1),
             *blocks.lm_head(vocab_size, hidden, tied=config.boolean("tie_word_embeddings", default=False)),
         ),
-        mtp_layers=layers[-1:] * mtp,
-        mtp_tensors=mtp_tensors(hidden, vocab_size) if mtp else (),
         buffer_elements=_routing_buffers(mixture, vocab_size=vocab_size, hashed=hashed),
     )
+    return with_own_mtp(made, mtp)
 
 
 def _mixture(config: Config, hidden: int) -> MixtureOfExperts:
     width, experts = config.integer("moe_intermediate_size"), config.integer("n_routed_experts", "num_local_experts")
-    names = ("w1", "w3", "w2")
     config.ignore("n_group", "topk_group")
     return blocks.gated_moe(
         hidden,
@@ -97,9 +96,9 @@ def _mixture(config: Config, hidden: int) -> MixtureOfExperts:
         num_experts=experts,
         top_k=blocks.read_top_k(config, experts),
         name="ffn.experts",
-        names=names,
+        names=W_NAMES,
         routing=blocks.router("ffn.gate", hidden, experts),
-        extra=blocks.gated_tensors("ffn.shared_experts", hidden, width, tensor_class=TensorClass.SHARED, names=names),
+        extra=blocks.gated_tensors("ffn.shared_experts", hidden, width, tensor_class=TensorClass.SHARED, names=W_NAMES),
     )
 
 
@@ -109,14 +108,11 @@ def _routing_buffers(mixture: MixtureOfExperts, *, vocab_size: int, hashed: tupl
 
 
 def _hash_layers(config: Config, count: int) -> tuple[bool, ...]:
-    types = config.strings("mlp_layer_types", length=count)
+    types = config.kinds("mlp_layer_types", known=("hash_moe", "moe"), length=count)
     if types is None:
         first = config.integer("num_hash_layers", default=3, minimum=0)
         return tuple(index < first for index in range(count))
     config.ignore("num_hash_layers")
-    for kind in types:
-        if kind not in {"hash_moe", "moe"}:
-            raise config.error("mlp_layer_types", f"{kind!r} is neither 'hash_moe' nor 'moe'")
     return tuple(kind == "hash_moe" for kind in types)
 
 
@@ -125,7 +121,7 @@ def _read_ratios(config: Config, count: int, mtp: int) -> tuple[tuple[int | None
     given = config.optional_integers("compress_ratios")
     if given is not None and len(given) not in {count, count + mtp}:
         raise config.error("compress_ratios", f"must have {count} entries, one per layer, not {len(given)}")
-    types = config.strings("layer_types", length=count)
+    types = config.kinds("layer_types", known=_RATIOS, length=count)
     rates = _read_rates(config)
     if types is None and given is not None:
         by_ratio = {0: "sliding_attention", 4: _INDEXED, 128: _HEAVY}
@@ -136,9 +132,6 @@ def _read_ratios(config: Config, count: int, mtp: int) -> tuple[tuple[int | None
     if types is None:
         types = tuple(_INDEXED if index > 1 and index % 2 else _HEAVY for index in range(count))
         config.assumptions.append(f"layer_types is not in {config.source}: the pattern of DeepSeek-V4-Pro assumed")
-    for kind in types:
-        if kind not in _RATIOS:
-            raise config.error("layer_types", f"{kind!r} is not understood for {config.model_type}")
     return tuple((rates[kind], kind == _INDEXED) for kind in types)
 
 

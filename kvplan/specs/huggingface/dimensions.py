@@ -99,13 +99,10 @@ def read_windows(
     Raises:
         SpecError: An unknown type, or a windowed layer without a window.
     """
-    types = config.strings("layer_types", length=num_hidden_layers)
+    types = config.kinds("layer_types", known=("full_attention", "sliding_attention"), length=num_hidden_layers)
     if types is None:
         windowed = default or (False,) * num_hidden_layers
     else:
-        for kind in types:
-            if kind not in {"full_attention", "sliding_attention"}:
-                raise config.unsupported("layer_types", f"{kind!r} is not understood for {config.model_type}")
         windowed = tuple(kind == "sliding_attention" for kind in types)
     if any(windowed) and window is None:
         raise config.error("sliding_window", "is missing, but some layers are windowed")

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any, Final
 
-from kvplan.core.model import Attention, DenseFeedForward, Layer, MixtureOfExperts, Recurrent
+from kvplan.core.model import Attention, Layer, MixtureOfExperts, Recurrent
 from kvplan.core.tensors import Tensor, TensorClass, linear, norm
 from kvplan.specs.huggingface import blocks
 from kvplan.specs.huggingface.blueprint import Blueprint
 from kvplan.specs.huggingface.config import Config
+from kvplan.specs.huggingface.experts import read_feed_forwards
 from kvplan.specs.huggingface.recurrent import DeltaNet, gated_delta_net, parameter, project, read_state_bits
 
 _NAME: Final = "linear_attn"
@@ -58,14 +60,7 @@ def _qwen(config: Config, sparse: tuple[bool, ...], *, fused: bool) -> Blueprint
     dims = blocks.read_dimensions(config, head_dim=256)
     hidden = dims.hidden_size
     attention, delta = _gated_attention(config, dims), _qwen_delta_net(config, hidden, fused=fused)
-    mixture = _mixture(config, hidden) if any(sparse) else None
-    dense = None if all(sparse) else blocks.gated_mlp(hidden, config.integer("intermediate_size"))
-    config.ignore("intermediate_size")
-
-    def layer(mixer: Attention | Recurrent, feed_forward: DenseFeedForward | MixtureOfExperts | None) -> Layer:
-        around = (*norm("input_layernorm", hidden), *norm("post_attention_layernorm", hidden))
-        return Layer(mixers=(mixer,), feed_forward=feed_forward, tensors=around)
-
+    forwards = read_feed_forwards(config, hidden, sparse, _mixture(config, hidden) if any(sparse) else None)
     kinds = _read_kinds(config, dims.num_hidden_layers)
     mtp = config.optional_integer("mtp_num_hidden_layers", "num_nextn_predict_layers", minimum=0, maximum=100) or 0
     mtp_tensors = (
@@ -76,29 +71,20 @@ def _qwen(config: Config, sparse: tuple[bool, ...], *, fused: bool) -> Blueprint
     )
     if config.boolean("mtp_use_dedicated_embeddings", default=False):
         mtp_tensors = (*mtp_tensors, *blocks.embedding(dims.vocab_size, hidden, name="embed_tokens"))
-    return Blueprint(
-        hidden_size=hidden,
-        vocab_size=dims.vocab_size,
-        max_context=dims.max_context,
-        layers=tuple(
-            layer(delta if kind == _LINEAR else attention, mixture if is_sparse else dense)
-            for kind, is_sparse in zip(kinds, sparse, strict=True)
-        ),
+    made = blocks.stack(
+        dims,
+        mixers=tuple(delta if kind == _LINEAR else attention for kind in kinds),
+        feed_forward=forwards,
         tensors=blocks.ends(config, dims),
-        mtp_layers=(layer(attention, mixture if sparse[-1] else dense),) * mtp,
-        mtp_tensors=mtp_tensors if mtp else (),
     )
+    predictor = replace(made.layers[-1], mixers=(attention,))
+    return replace(made, mtp_layers=(predictor,) * mtp, mtp_tensors=mtp_tensors if mtp else ())
 
 
 def _read_kinds(config: Config, count: int) -> tuple[str, ...]:
-    kinds = config.strings("layer_types", "layers_block_type", length=count)
+    kinds = config.kinds("layer_types", "layers_block_type", known=(_LINEAR, _FULL), length=count)
     interval = config.optional_integer("full_attention_interval") or 4
-    if kinds is None:
-        return tuple(_LINEAR if (index + 1) % interval else _FULL for index in range(count))
-    for kind in kinds:
-        if kind not in {_LINEAR, _FULL}:
-            raise config.error("layer_types", f"{kind!r} is not understood for {config.model_type}")
-    return kinds
+    return kinds or tuple(_LINEAR if (index + 1) % interval else _FULL for index in range(count))
 
 
 def _gated_attention(config: Config, dims: blocks.Dimensions) -> Attention:
@@ -111,13 +97,7 @@ def _gated_attention(config: Config, dims: blocks.Dimensions) -> Attention:
     width = dims.num_attention_heads * dims.head_dim
     plain = blocks.gqa(dims, qkv_bias=bias, o_bias=bias, extra=blocks.qk_norm(dims))
     query = project("self_attn.q_proj", 2 * width, dims.hidden_size, bias=bias)
-    return Attention(
-        num_attention_heads=plain.num_attention_heads,
-        num_key_value_heads=plain.num_key_value_heads,
-        head_dim=plain.head_dim,
-        v_head_dim=plain.v_head_dim,
-        tensors=(*query, *plain.tensors[len(query) :]),
-    )
+    return replace(plain, tensors=(*query, *plain.tensors[len(query) :]))
 
 
 def _read_delta_net(config: Config, hidden_size: int) -> DeltaNet:

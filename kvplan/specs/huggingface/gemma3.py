@@ -233,11 +233,8 @@ def _gemma4_experts(config: Config, hidden: int) -> tuple[MixtureOfExperts | Non
 
 def _layer_types(config: Config, count: int, *, pattern: int) -> tuple[str, ...]:
     """`layer_types`, or every `pattern`-th layer full."""
-    types = config.strings("layer_types", length=count)
+    types = config.kinds("layer_types", known=(_SLIDING, _FULL), length=count)
     if types is not None:
-        for kind in types:
-            if kind not in {_SLIDING, _FULL}:
-                raise config.error("layer_types", f"{kind!r} is not understood for {config.model_type}")
         return types
     every = config.optional_integer("sliding_window_pattern", "_sliding_window_pattern") or pattern
     return tuple(_FULL if (i + 1) % every == 0 else _SLIDING for i in range(count))

@@ -5,17 +5,18 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any, Final
 
-from kvplan.core.model import DenseFeedForward, LatentAttention, Layer, MixtureOfExperts, Recurrent
+from kvplan.core.model import LatentAttention, Layer
 from kvplan.core.tensors import norm
-from kvplan.specs.huggingface import blocks
 from kvplan.specs.huggingface.blueprint import Blueprint
 from kvplan.specs.huggingface.config import Config
 from kvplan.specs.huggingface.deepseek import read_indexers
 from kvplan.specs.huggingface.deepseek_v4 import hyper_connection
-from kvplan.specs.huggingface.mla import latent_attention, read_latent, read_moe, read_sparse_layers
+from kvplan.specs.huggingface.experts import read_experts, read_feed_forwards, read_sparse_layers
+from kvplan.specs.huggingface.kimi_linear import read_delta
+from kvplan.specs.huggingface.mla import latent_attention, latent_decoder, read_latent
 from kvplan.specs.huggingface.nested import MODERN, read_text, tower_config, with_towers
 from kvplan.specs.huggingface.parts import Parts
-from kvplan.specs.huggingface.recurrent import kimi_delta_attention, parameter, project
+from kvplan.specs.huggingface.recurrent import parameter
 
 _NAME: Final = "self_attn"
 _LINEAR: Final = "linear_attention"
@@ -56,17 +57,17 @@ def glm5_next_text(config: Config) -> Blueprint:
     hidden, count = latent.hidden_size, config.integer("num_hidden_layers")
     if latent.q_lora_rank is None or latent.qk_rope_head_dim:
         raise config.error("qk_rope_head_dim", "must be 0, with a q_lora_rank: attention has no positions here")
-    kinds = config.strings("layer_types", length=count)
+    kinds = config.kinds("layer_types", known={_LINEAR, *_INDEXED}, length=count)
     if kinds is None:
         kinds = tuple(_LINEAR if (index + 1) % 4 else "indexed_attention" for index in range(count))
-    for kind in kinds:
-        if kind != _LINEAR and kind not in _INDEXED:
-            raise config.error("layer_types", f"{kind!r} is not understood for {config.model_type}")
     sparse = read_sparse_layers(config, count, first_dense=3)
-    delta = _delta(config, hidden)
-    mixture = read_moe(config) if any(sparse) else None
-    dense = None if all(sparse) else blocks.gated_mlp(hidden, config.integer("intermediate_size"))
-    config.ignore("intermediate_size", "swiglu_limit", "hc_sinkhorn_iters", "linear_lower_bound")
+    delta = read_delta(config, hidden, num_heads=64)
+    mixture = read_experts(config).block(hidden) if any(sparse) else None
+    forwards = read_feed_forwards(config, hidden, sparse, mixture)
+    stated = config.optional_nested("linear_attn_config")
+    if stated is not None:
+        stated.ignore("gate_lower_bound", "safe_gate")
+    config.ignore("swiglu_limit", "hc_sinkhorn_iters", "linear_lower_bound")
     streams = config.integer("hc_mult", maximum=1000)
     around = (
         *norm("input_layernorm", hidden),
@@ -75,55 +76,14 @@ def glm5_next_text(config: Config) -> Blueprint:
         *hyper_connection("hc_ffn", streams, hidden),
     )
 
-    def layer(mixer: LatentAttention | Recurrent, feed_forward: DenseFeedForward | MixtureOfExperts | None) -> Layer:
-        return Layer(mixers=(mixer,), feed_forward=feed_forward, tensors=around)
-
     attention = _attentions(config, count)
     layers = tuple(
-        layer(delta if kind == _LINEAR else attention[index], mixture if sparse[index] else dense)
+        Layer(mixers=(delta if kind == _LINEAR else attention[index],), feed_forward=forwards[index], tensors=around)
         for index, kind in enumerate(kinds)
     )
-    vocab_size = config.integer("vocab_size")
-    return Blueprint(
-        hidden_size=hidden,
-        vocab_size=vocab_size,
-        max_context=blocks.read_max_context(config),
-        layers=layers,
-        tensors=(
-            *blocks.embedding(vocab_size, hidden),
-            *norm("model.norm", hidden),
-            *blocks.lm_head(vocab_size, hidden, tied=config.boolean("tie_word_embeddings", default=False)),
-        ),
-        buffer_elements=sum(sparse) * mixture.num_experts if mixture is not None else 0,
-    )
-
-
-def _delta(config: Config, hidden: int) -> Recurrent:
-    stated = config.optional_nested("linear_attn_config")
-    place, names = (
-        (config, ("linear_num_heads", "linear_head_dim", "linear_conv_kernel_dim"))
-        if stated is None
-        else (stated, ("num_heads", "head_dim", "short_conv_kernel_size"))
-    )
-    heads, width, kernel = (
-        place.integer(name, default=default) for name, default in zip(names, (64, 128, 4), strict=True)
-    )
-    if stated is not None:
-        stated.ignore("gate_lower_bound", "safe_gate")
-        config.ignore("linear_num_heads", "linear_head_dim", "linear_conv_kernel_dim")
-    return kimi_delta_attention(
-        hidden_size=hidden,
-        num_heads=heads,
-        head_dim=width,
-        kernel=kernel,
-        name=_NAME,
-        gates=(
-            *project(f"{_NAME}.f_a_proj", width, hidden),
-            *project(f"{_NAME}.f_b_proj", heads * width, width),
-            *project(f"{_NAME}.g_a_proj", width, hidden),
-            *project(f"{_NAME}.g_b_proj", heads * width, width),
-        ),
-    )
+    tied = config.boolean("tie_word_embeddings", default=False)
+    buffers = sum(sparse) * mixture.num_experts if mixture is not None else 0
+    return latent_decoder(config, hidden, layers, tied=tied, buffer_elements=buffers)
 
 
 def _attentions(config: Config, count: int) -> tuple[LatentAttention, ...]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from kvplan.core.model import Attention
 from kvplan.core.tensors import Tensor, TensorClass, norm, vector
 from kvplan.specs.huggingface import blocks
@@ -12,9 +14,9 @@ from kvplan.specs.huggingface.config import Config
 _INNER = ("n_inner", "intermediate_size", "ffn_hidden_size", "ffn_dim")
 
 
-def inner_size(config: Config, dims: Dimensions, *, factor: int = 4) -> int:
+def inner_size(config: Config, dims: Dimensions) -> int:
     """Width inside the feed-forward, four times the hidden size by the family's own rule when left out."""
-    return config.optional_integer(*_INNER) or factor * dims.hidden_size
+    return config.optional_integer(*_INNER) or 4 * dims.hidden_size
 
 
 def multi_head(config: Config) -> Dimensions:
@@ -44,7 +46,7 @@ def position_table(name: str, rows: int, width: int) -> tuple[Tensor, ...]:
 
 def gpt2(config: Config) -> Blueprint:
     """GPT-2: learned positions, fused QKV, tied head."""
-    return _gpt2(config, multi_head(config), tied=True)
+    return _gpt2(config, multi_head(config))
 
 
 def openai_gpt(config: Config) -> Blueprint:
@@ -73,19 +75,11 @@ def gpt_bigcode(config: Config) -> Blueprint:
     config.ignore("attention_softmax_in_fp32", "inference_runner", "validate_runner_input", "pre_allocate_kv_cache")
     config.ignore("max_batch_size", "max_sequence_length", "pad_key_length", "num_key_value_heads")
     if config.boolean("multi_query", default=True):
-        dims = Dimensions(
-            hidden_size=dims.hidden_size,
-            num_hidden_layers=dims.num_hidden_layers,
-            num_attention_heads=dims.num_attention_heads,
-            num_key_value_heads=1,
-            head_dim=dims.head_dim,
-            vocab_size=dims.vocab_size,
-            max_context=dims.max_context,
-        )
-    return _gpt2(config, dims, tied=True)
+        dims = replace(dims, num_key_value_heads=1)
+    return _gpt2(config, dims)
 
 
-def _gpt2(config: Config, dims: Dimensions, *, tied: bool) -> Blueprint:
+def _gpt2(config: Config, dims: Dimensions) -> Blueprint:
     if config.boolean("add_cross_attention", default=False):
         raise config.unsupported("add_cross_attention", "true is not understood for this family")
     config.ignore("scale_attn_by_inverse_layer_idx", "n_special", "predict_special_tokens", "n_ctx")
@@ -100,7 +94,7 @@ def _gpt2(config: Config, dims: Dimensions, *, tied: bool) -> Blueprint:
         mixers=blocks.fused_gqa(dims, qkv="attn.c_attn", output="attn.c_proj", qkv_bias=True, o_bias=True),
         feed_forward=blocks.plain_mlp(("mlp.c_fc", "mlp.c_proj"), hidden, inner_size(config, dims), bias=True),
         layer_tensors=blocks.norms(("ln_1", "ln_2"), hidden, bias=True),
-        tensors=blocks.ends(config, dims, tied_default=tied, final_norm=final, embedding_name="transformer.wte"),
+        tensors=blocks.ends(config, dims, tied_default=True, final_norm=final, embedding_name="transformer.wte"),
         prefix="transformer.h.{i}.",
     )
 

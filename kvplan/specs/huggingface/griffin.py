@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from kvplan.core.model import Attention, DenseFeedForward, Layer, Recurrent
+from kvplan.core.model import DenseFeedForward, Recurrent
 from kvplan.core.tensors import Tensor, TensorClass, norm
 from kvplan.specs.huggingface import blocks
 from kvplan.specs.huggingface.blueprint import Blueprint
@@ -43,22 +43,15 @@ def recurrent_gemma(config: Config) -> Blueprint:
     mlp = DenseFeedForward(tensors=blocks.gated_tensors("mlp_block", hidden, width // 2, bias=True))
     config.ignore("w_init_variance_scale", "final_w_init_variance_scale", "logits_soft_cap", "hidden_activation")
     config.ignore("embeddings_scale_by_sqrt_dim")
-    pattern = config.strings("block_types", "_block_types") or ("recurrent", "recurrent", "attention")
-    for kind in pattern:
-        if kind not in {"recurrent", "attention"}:
-            raise config.error("block_types", f"{kind!r} is neither 'recurrent' nor 'attention'")
-    around = (*norm("temporal_pre_norm", hidden), *norm("channel_pre_norm", hidden))
-
-    def layer(mixer: Attention | Recurrent) -> Layer:
-        return Layer(mixers=(mixer,), feed_forward=mlp, tensors=around)
-
-    return Blueprint(
-        hidden_size=hidden,
-        vocab_size=dims.vocab_size,
-        max_context=dims.max_context,
-        layers=tuple(
-            layer(recurrent if pattern[index % len(pattern)] == "recurrent" else attention) for index in range(count)
+    pattern = config.kinds("block_types", "_block_types", known=("recurrent", "attention"))
+    pattern = pattern or ("recurrent", "recurrent", "attention")
+    return blocks.stack(
+        dims,
+        mixers=tuple(
+            recurrent if pattern[index % len(pattern)] == "recurrent" else attention for index in range(count)
         ),
+        feed_forward=mlp,
+        layer_tensors=blocks.norms(("temporal_pre_norm", "channel_pre_norm"), hidden),
         tensors=blocks.ends(config, dims, tied_default=True, final_norm=norm("model.final_norm", hidden)),
     )
 

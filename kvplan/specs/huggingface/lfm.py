@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from kvplan.core.model import Attention, DenseFeedForward, Layer, MixtureOfExperts, Recurrent
+from kvplan.core.model import DenseFeedForward, FeedForward, Mixer, Recurrent
 from kvplan.core.tensors import TensorClass, linear, norm
 from kvplan.specs.huggingface import blocks
 from kvplan.specs.huggingface.blueprint import Blueprint
 from kvplan.specs.huggingface.config import Config
+from kvplan.specs.huggingface.experts import W_NAMES, alternate, read_sparse_layers
 from kvplan.specs.huggingface.recurrent import short_convolution
 
-_NAMES: Final = ("w1", "w3", "w2")
 _CONV: Final = "conv"
 _FULL: Final = "full_attention"
 _SLIDING: Final = "sliding_attention"
@@ -35,10 +35,9 @@ def lfm2(config: Config) -> Blueprint:
     else:
         config.ignore("block_ffn_dim_multiplier", "block_multiple_of")
     _check_width(config, hidden)
-    mlp = DenseFeedForward(tensors=blocks.gated_tensors("feed_forward", hidden, width, names=_NAMES))
-    kinds = _lfm2_kinds(config, dims.num_hidden_layers)
-    layers = tuple(_lfm2_layer(config, dims, kind, mlp) for kind in kinds)
-    return _finish(config, dims, layers)
+    mlp = DenseFeedForward(tensors=blocks.gated_tensors("feed_forward", hidden, width, names=W_NAMES))
+    mixers = _lfm2_mixers(config, dims)
+    return _finish(config, dims, mixers, (mlp,) * len(mixers), norms=("operator_norm", "ffn_norm"))
 
 
 def _check_width(config: Config, hidden: int) -> None:
@@ -52,16 +51,13 @@ def _check_width(config: Config, hidden: int) -> None:
 
 
 def _lfm2_kinds(config: Config, count: int) -> tuple[str, ...]:
-    kinds = config.strings("layer_types", length=count)
+    kinds = config.kinds("layer_types", known=(_CONV, _FULL), length=count)
     full = config.optional_integers("full_attn_idxs")
     if kinds is None and full is None:
         config.assumptions.append(f"layer_types is not in {config.source}: attention on all layers assumed")
         return (_FULL,) * count
     if kinds is None:
         return tuple(_FULL if index in (full or ()) else _CONV for index in range(count))
-    for kind in kinds:
-        if kind not in {_CONV, _FULL}:
-            raise config.error("layer_types", f"{kind!r} is not understood for {config.model_type}")
     return kinds
 
 
@@ -74,21 +70,13 @@ def _convolution(config: Config, hidden: int, *, kernel: int) -> Recurrent:
     )
 
 
-def _lfm2_layer(
-    config: Config, dims: blocks.Dimensions, kind: str, feed_forward: DenseFeedForward | MixtureOfExperts
-) -> Layer:
-    hidden = dims.hidden_size
-    mixer: Attention | Recurrent
-    if kind == _CONV:
-        mixer = _convolution(config, hidden, kernel=3)
-    else:
-        norms = (*norm("self_attn.q_layernorm", dims.head_dim), *norm("self_attn.k_layernorm", dims.head_dim))
-        mixer = blocks.gqa(dims, names=("q_proj", "k_proj", "v_proj", "out_proj"), extra=norms)
-    return Layer(
-        mixers=(mixer,),
-        feed_forward=feed_forward,
-        tensors=(*norm("operator_norm", hidden), *norm("ffn_norm", hidden)),
-    )
+def _lfm2_mixers(config: Config, dims: blocks.Dimensions) -> tuple[Mixer, ...]:
+    kinds = _lfm2_kinds(config, dims.num_hidden_layers)
+    norms = blocks.norms(("self_attn.q_layernorm", "self_attn.k_layernorm"), dims.head_dim)
+    mixers: dict[str, Mixer] = {_FULL: blocks.gqa(dims, names=("q_proj", "k_proj", "v_proj", "out_proj"), extra=norms)}
+    if _CONV in kinds:  # else fields of convolutions stay unread, and a config that has them is refused
+        mixers[_CONV] = _convolution(config, dims.hidden_size, kernel=3)
+    return tuple(mixers[kind] for kind in kinds)
 
 
 def lfm2_moe(config: Config) -> Blueprint:
@@ -105,27 +93,30 @@ def lfm2_moe(config: Config) -> Blueprint:
         num_experts=experts,
         top_k=blocks.read_top_k(config, experts),
         name="feed_forward.experts",
-        names=_NAMES,
+        names=W_NAMES,
         routing=blocks.router("feed_forward.gate", hidden, experts),
     )
     width = config.integer("intermediate_size")
-    dense = DenseFeedForward(tensors=blocks.gated_tensors("feed_forward", hidden, width, names=_NAMES))
-    first = config.integer("num_dense_layers", minimum=0)
+    dense = DenseFeedForward(tensors=blocks.gated_tensors("feed_forward", hidden, width, names=W_NAMES))
     if not config.has("layer_types") and not config.has("full_attn_idxs"):
         raise config.error("layer_types", "is missing: it says which layers are attention")
-    kinds = _lfm2_kinds(config, count)
-    layers = tuple(
-        _lfm2_layer(config, dims, kind, dense if index < first else mixture) for index, kind in enumerate(kinds)
-    )
+    sparse = read_sparse_layers(config, count)
     bias = config.boolean("use_expert_bias", default=True)
-    return _finish(config, dims, layers, buffers=max(count - first, 0) * experts if bias else 0)
+    return _finish(
+        config,
+        dims,
+        _lfm2_mixers(config, dims),
+        alternate(sparse, mixture, dense),
+        norms=("operator_norm", "ffn_norm"),
+        buffers=sum(sparse) * experts if bias else 0,
+    )
 
 
 def lfm3(config: Config) -> Blueprint:
     """LFM3: convolutions, windowed and full attention with an output gate per head, norms around each sublayer."""
     dims = blocks.read_dimensions(config, head_dim=128)
     hidden, count = dims.hidden_size, dims.num_hidden_layers
-    kinds = config.strings("layer_types", length=count)
+    kinds = config.kinds("layer_types", known=(_CONV, _FULL, _SLIDING), length=count)
     if kinds is None:
         kinds = (_CONV, *(_LFM3_PATTERN[index % len(_LFM3_PATTERN)] for index in range(1, count)))
         config.assumptions.append(f"layer_types is not in {config.source}: the pattern of LFM3 assumed")
@@ -137,12 +128,12 @@ def lfm3(config: Config) -> Blueprint:
         else ()
     )
     mlp = DenseFeedForward(
-        tensors=blocks.gated_tensors("feed_forward", hidden, config.integer("intermediate_size"), names=_NAMES)
+        tensors=blocks.gated_tensors("feed_forward", hidden, config.integer("intermediate_size"), names=W_NAMES)
     )
-    around = (*norm("operator_norm", hidden), *norm("ffn_norm", hidden))
+    norms: tuple[str, ...] = ("operator_norm", "ffn_norm")
     if config.boolean("use_sandwich_norm", default=True):
-        around = (*around, *norm("post_operator_norm", hidden), *norm("post_ffn_norm", hidden))
-    mixers: dict[str, Attention | Recurrent] = {
+        norms = (*norms, "post_operator_norm", "post_ffn_norm")
+    mixers: dict[str, Mixer] = {
         kind: blocks.gqa(
             dims,
             qkv_bias=bias,
@@ -153,20 +144,24 @@ def lfm3(config: Config) -> Blueprint:
         for kind in (_FULL, _SLIDING)
     }
     mixers[_CONV] = _convolution(config, hidden, kernel=7)
-    for kind in kinds:
-        if kind not in mixers:
-            raise config.error("layer_types", f"{kind!r} is not understood for {config.model_type}")
-    layers = tuple(Layer(mixers=(mixers[kind],), feed_forward=mlp, tensors=around) for kind in kinds)
-    return _finish(config, dims, layers)
+    return _finish(config, dims, tuple(mixers[kind] for kind in kinds), (mlp,) * count, norms=norms)
 
 
-def _finish(config: Config, dims: blocks.Dimensions, layers: tuple[Layer, ...], *, buffers: int = 0) -> Blueprint:
+def _finish(
+    config: Config,
+    dims: blocks.Dimensions,
+    mixers: tuple[Mixer, ...],
+    feed_forward: tuple[FeedForward, ...],
+    *,
+    norms: tuple[str, ...],
+    buffers: int = 0,
+) -> Blueprint:
     tied = config.boolean("tie_embedding", default=config.boolean("tie_word_embeddings", default=True))
-    return Blueprint(
-        hidden_size=dims.hidden_size,
-        vocab_size=dims.vocab_size,
-        max_context=dims.max_context,
-        layers=layers,
+    return blocks.stack(
+        dims,
+        mixers=mixers,
+        feed_forward=feed_forward,
+        layer_tensors=blocks.norms(norms, dims.hidden_size),
         tensors=(
             *blocks.embedding(dims.vocab_size, dims.hidden_size),
             *norm("model.embedding_norm", dims.hidden_size),

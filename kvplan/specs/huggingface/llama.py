@@ -70,14 +70,18 @@ def mistral(config: Config) -> Blueprint:
     dims = blocks.read_dimensions(config, num_key_value_heads=8)
     window = blocks.read_window(config, default=4096)
     config.ignore("prefill_chunk_size", "attention_sink_size")
-    return llama_like(config, dims=dims, qkv_bias=False, o_bias=False, mlp_bias=False, windows=(window,) * _n(dims))
+    return llama_like(
+        config, dims=dims, qkv_bias=False, o_bias=False, mlp_bias=False, windows=(window,) * dims.num_hidden_layers
+    )
 
 
 def ministral(config: Config) -> Blueprint:
     """Ministral 2410: windows by `layer_types`."""
     dims = blocks.read_dimensions(config, num_key_value_heads=8)
     window = blocks.read_window(config, default=4096)
-    windows = blocks.read_windows(config, _n(dims), window=window, default=(window is not None,) * _n(dims))
+    windows = blocks.read_windows(
+        config, dims.num_hidden_layers, window=window, default=(window is not None,) * dims.num_hidden_layers
+    )
     return llama_like(config, dims=dims, qkv_bias=False, o_bias=False, mlp_bias=False, windows=windows)
 
 
@@ -89,7 +93,9 @@ def ministral3(config: Config) -> Blueprint:
         return adapter_of("mistral3")(config)
     dims = blocks.read_dimensions(config, num_key_value_heads=8, head_dim=128)
     window = blocks.read_window(config)
-    return llama_like(config, dims=dims, qkv_bias=False, o_bias=False, mlp_bias=False, windows=(window,) * _n(dims))
+    return llama_like(
+        config, dims=dims, qkv_bias=False, o_bias=False, mlp_bias=False, windows=(window,) * dims.num_hidden_layers
+    )
 
 
 def late_windows(config: Config, num_hidden_layers: int) -> tuple[int | None, ...]:
@@ -109,7 +115,7 @@ def qwen2(config: Config) -> Blueprint:
     dims = blocks.read_dimensions(config)
     config.ignore("attention_bias", "use_mrope")
     config.ignore("dual_chunk_attention_config")
-    windows = late_windows(config, _n(dims))
+    windows = late_windows(config, dims.num_hidden_layers)
     made = llama_like(config, dims=dims, qkv_bias=True, o_bias=False, mlp_bias=False, windows=windows)
     return blocks.with_mtp(made, config.optional_integer("num_nextn_predict_layers", minimum=0) or 0)
 
@@ -117,7 +123,7 @@ def qwen2(config: Config) -> Blueprint:
 def qwen3(config: Config) -> Blueprint:
     """Qwen 3 dense: norms of queries and keys, head width 128 by default."""
     dims = blocks.read_dimensions(config, head_dim=128)
-    windows = late_windows(config, _n(dims))
+    windows = late_windows(config, dims.num_hidden_layers)
     return llama_like(config, dims=dims, mlp_bias=False, head_norm=True, windows=windows)
 
 
@@ -125,7 +131,7 @@ def smollm3(config: Config) -> Blueprint:
     """SmolLM 3: some layers without rotation, which changes no memory."""
     dims = blocks.read_dimensions(config, num_key_value_heads=4)
     config.ignore("no_rope_layers", "no_rope_layer_interval")
-    return llama_like(config, dims=dims, tied=True, windows=late_windows(config, _n(dims)))
+    return llama_like(config, dims=dims, tied=True, windows=late_windows(config, dims.num_hidden_layers))
 
 
 def seed_oss(config: Config) -> Blueprint:
@@ -185,8 +191,8 @@ def granite_swa(config: Config) -> Blueprint:
     """Granite with windows and sinks: full attention on every fourth layer, from the first."""
     dims = blocks.read_dimensions(config)
     window = blocks.read_window(config, default=128)
-    default = tuple(index % 4 != 0 for index in range(_n(dims)))
-    windows = blocks.read_windows(config, _n(dims), window=window, default=default)
+    default = tuple(index % 4 != 0 for index in range(dims.num_hidden_layers))
+    windows = blocks.read_windows(config, dims.num_hidden_layers, window=window, default=default)
     config.ignore("layer_rope_theta")
     return llama_like(config, dims=dims, windows=windows, sink=True, tied=True)
 
@@ -201,8 +207,8 @@ def cwm(config: Config) -> Blueprint:
     """CWM: Llama without attention biases, windows by `layer_types`, full on every fourth layer from the first."""
     dims = blocks.read_dimensions(config, num_key_value_heads=8, head_dim=128)
     window = blocks.read_window(config, default=8192)
-    default = tuple(index % 4 != 0 for index in range(_n(dims)))
-    windows = blocks.read_windows(config, _n(dims), window=window, default=default)
+    default = tuple(index % 4 != 0 for index in range(dims.num_hidden_layers))
+    windows = blocks.read_windows(config, dims.num_hidden_layers, window=window, default=default)
     return llama_like(config, dims=dims, qkv_bias=False, o_bias=False, windows=windows)
 
 
@@ -221,19 +227,23 @@ def exaone_windows(config: Config, dims: Dimensions, window: int | None) -> tupl
         letters = pattern.upper()
         if not letters or set(letters) - {"L", "G"}:
             raise config.error("sliding_window_pattern", f"must be a number or letters L and G, not {pattern!r}")
-        default = tuple(letters[index % len(letters)] == "L" for index in range(_n(dims)))
+        default = tuple(letters[index % len(letters)] == "L" for index in range(dims.num_hidden_layers))
     else:
         period = 4 if pattern is None else config.integer("sliding_window_pattern", minimum=0)
-        default = blocks.patterned(_n(dims), period) if period and window is not None else (False,) * _n(dims)
+        default = (
+            blocks.patterned(dims.num_hidden_layers, period)
+            if period and window is not None
+            else (False,) * dims.num_hidden_layers
+        )
     if window is None:
-        default = (False,) * _n(dims)
-    return blocks.read_windows(config, _n(dims), window=window, default=default)
+        default = (False,) * dims.num_hidden_layers
+    return blocks.read_windows(config, dims.num_hidden_layers, window=window, default=default)
 
 
 def minicpm(config: Config) -> Blueprint:
     """MiniCPM 1 and 2 dense; the mixture-of-experts variant keeps experts under the same type."""
-    if config.has("num_experts"):
-        from kvplan.specs.huggingface.moe_other import minicpm_moe
+    if config.optional_integer("num_experts", minimum=0):
+        from kvplan.specs.huggingface.mixtral import minicpm_moe
 
         return minicpm_moe(config)
     config.ignore("scale_emb", "dim_model_base", "scale_depth", "mup_denominator")
@@ -297,7 +307,3 @@ def _check_square(config: Config, dims: Dimensions) -> None:
     """Refuse heads that don't make up the hidden size, where the family's code needs them to."""
     if dims.num_attention_heads * dims.head_dim != dims.hidden_size:
         raise config.error("head_dim", "times num_attention_heads must be hidden_size for this family")
-
-
-def _n(dims: Dimensions) -> int:
-    return dims.num_hidden_layers

@@ -63,13 +63,10 @@ def _chunks(config: Config, count: int) -> tuple[int | None, ...]:
     chunk = config.optional_integer("attention_chunk_size")
     if chunk is None and "attention_chunk_size" not in config.data:
         chunk = config.integer("attention_chunk_size", default=8192)
-    types = config.strings("layer_types", length=count)
+    types = config.kinds("layer_types", known=("chunked_attention", "full_attention"), length=count)
     rope = config.raw("no_rope_layers")
     interval = config.integer("no_rope_layer_interval", default=4) if not rope and types is None else 0
     if types is not None:
-        for kind in types:
-            if kind not in {"chunked_attention", "full_attention"}:
-                raise config.error("layer_types", f"{kind!r} is not understood for llama4")
         chunked = tuple(kind == "chunked_attention" for kind in types)
     elif rope:
         chunked = tuple(bool(flag) for flag in config.integers("no_rope_layers", length=count))

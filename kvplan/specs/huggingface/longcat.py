@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from kvplan.core.model import Layer, MixtureOfExperts
+from kvplan.core.model import Layer
 from kvplan.core.tensors import TensorClass, norm
 from kvplan.specs.huggingface import blocks
 from kvplan.specs.huggingface.blueprint import Blueprint
 from kvplan.specs.huggingface.config import Config
-from kvplan.specs.huggingface.mla import latent_attention, read_latent
+from kvplan.specs.huggingface.mla import latent_attention, latent_decoder, read_latent
 
 _DEFAULTS: Final[dict[str, Any]] = {
     "vocab_size": 131072,
@@ -59,7 +59,7 @@ def longcat_flash(config: Config) -> Blueprint:
     )
     layer = Layer(
         mixers=tuple(latent_attention(latent, name=f"self_attn.{part}", bias=bias) for part in (0, 1)),
-        feed_forward=MixtureOfExperts(num_experts=experts, top_k=mixture.top_k, tensors=mixture.tensors),
+        feed_forward=mixture,
         tensors=tuple(
             tensor
             for name in ("input_layernorm", "post_attention_layernorm")
@@ -68,16 +68,5 @@ def longcat_flash(config: Config) -> Blueprint:
         ),
     )
     count = config.integer("num_layers")
-    vocab_size = config.integer("vocab_size")
-    return Blueprint(
-        hidden_size=hidden,
-        vocab_size=vocab_size,
-        max_context=blocks.read_max_context(config),
-        layers=(layer,) * count,
-        tensors=(
-            *blocks.embedding(vocab_size, hidden),
-            *norm("model.norm", hidden),
-            *blocks.lm_head(vocab_size, hidden, tied=config.boolean("tie_word_embeddings", default=False)),
-        ),
-        buffer_elements=count * (experts + zero),
-    )
+    tied = config.boolean("tie_word_embeddings", default=False)
+    return latent_decoder(config, hidden, (layer,) * count, tied=tied, buffer_elements=count * (experts + zero))

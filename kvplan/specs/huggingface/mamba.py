@@ -140,10 +140,7 @@ def read_kinds(config: Config, count: int, *names: str) -> tuple[bool, ...] | No
     Raises:
         SpecError: An unknown type of layer.
     """
-    kinds = config.strings(*names, length=count)
-    for kind in kinds or ():
-        if kind not in _LINEAR | _FULL:
-            raise config.error(names[0], f"{kind!r} is not understood for {config.model_type}")
+    kinds = config.kinds(*names, known=_LINEAR | _FULL, length=count)
     return None if kinds is None else tuple(kind in _FULL for kind in kinds)
 
 

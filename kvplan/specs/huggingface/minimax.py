@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any, Final
 
-from kvplan.core.model import Attention, DenseFeedForward, Indexer, Layer, MixtureOfExperts
+from kvplan.core.model import Attention, Indexer
 from kvplan.core.tensors import Tensor, TensorClass, linear, norm
 from kvplan.specs.huggingface import blocks
 from kvplan.specs.huggingface.blueprint import Blueprint
 from kvplan.specs.huggingface.config import Config
-from kvplan.specs.huggingface.mla import mtp_tensors
+from kvplan.specs.huggingface.experts import alternate, read_mixtral
+from kvplan.specs.huggingface.mla import with_own_mtp
 from kvplan.specs.huggingface.recurrent import lightning_attention, read_state_bits
 
-_EXPERT_NAMES: Final = ("w1", "w3", "w2")
 _SPARSE: Final = "minimax_m3_sparse"
 _FULL: Final = "full_attention"
 
@@ -29,8 +30,7 @@ def minimax(config: Config) -> Blueprint:
     if config.optional_integer("sliding_window") is not None:
         raise config.error("sliding_window", f"is not understood for {config.model_type}")
     _ignore_factors(config)
-    experts = config.integer("num_local_experts", "num_experts", default=8)
-    mixture = _mixture(hidden, config.integer("intermediate_size"), experts, _top_k(config, experts, default=2))
+    mixture = read_mixtral(config, hidden, experts=8, top_k=2)
     lightning = lightning_attention(
         hidden_size=hidden,
         num_heads=heads,
@@ -39,18 +39,13 @@ def minimax(config: Config) -> Blueprint:
         state_bits=read_state_bits(config),
     )
     full = blocks.gqa(dims)
-    around = (*norm("input_layernorm", hidden), *norm("post_attention_layernorm", hidden))
     kinds = _lightning_layers(config, dims.num_hidden_layers)
     block = config.integer("block_size", default=256)
     tables = heads * (1 + 2 * block + block * block)
-    return Blueprint(
-        hidden_size=hidden,
-        vocab_size=dims.vocab_size,
-        max_context=dims.max_context,
-        layers=tuple(
-            Layer(mixers=(lightning if is_linear else full,), feed_forward=mixture, tensors=around)
-            for is_linear in kinds
-        ),
+    return blocks.stack(
+        dims,
+        mixers=tuple(lightning if is_linear else full for is_linear in kinds),
+        feed_forward=mixture,
         tensors=blocks.ends(config, dims),
         buffer_elements=sum(kinds) * tables,
     )
@@ -65,17 +60,10 @@ def _ignore_factors(config: Config) -> None:
     config.ignore("postnorm", "shared_moe_mode")
 
 
-def _top_k(config: Config, experts: int, *, default: int) -> int:
-    return blocks.read_top_k(config, experts, default=default)
-
-
 def _lightning_layers(config: Config, count: int) -> tuple[bool, ...]:
-    kinds = config.strings("layer_types", length=count)
+    kinds = config.kinds("layer_types", known=("linear_attention", _FULL), length=count)
     flags = config.optional_integers("attn_type_list", length=count)
     if kinds is not None:
-        for kind in kinds:
-            if kind not in {"linear_attention", _FULL}:
-                raise config.error("layer_types", f"{kind!r} is not understood for {config.model_type}")
         return tuple(kind == "linear_attention" for kind in kinds)
     if flags is not None:
         if any(flag not in {0, 1} for flag in flags):
@@ -85,21 +73,6 @@ def _lightning_layers(config: Config, count: int) -> tuple[bool, ...]:
         raise config.error("attn_type_list", "is missing: it says which layers are full attention")
     config.assumptions.append(f"layer_types is not in {config.source}: every second layer lightning attention assumed")
     return tuple(index % 2 == 1 for index in range(count))
-
-
-def _mixture(
-    hidden_size: int, width: int, experts: int, top_k: int, *, extra: tuple[Tensor, ...] = ()
-) -> MixtureOfExperts:
-    return blocks.gated_moe(
-        hidden_size,
-        width,
-        num_experts=experts,
-        top_k=top_k,
-        name="block_sparse_moe.experts",
-        names=_EXPERT_NAMES,
-        routing=blocks.router("block_sparse_moe.gate", hidden_size, experts),
-        extra=extra,
-    )
 
 
 _M3: Final[dict[str, Any]] = {
@@ -125,37 +98,24 @@ def minimax_m3(config: Config) -> Blueprint:
     _check_m3(config)
     indexers = _m3_indexers(config, count)
     sparse = _m3_sparse_layers(config, count)
-    experts = config.integer("num_local_experts", "num_experts")
-    width = config.integer("intermediate_size")
     shared = blocks.gated_tensors(
         "block_sparse_moe.shared_experts",
         hidden,
         config.integer("shared_intermediate_size"),
         tensor_class=TensorClass.SHARED,
     )
-    mixture = _mixture(hidden, width, experts, _top_k(config, experts, default=4), extra=shared)
+    mixture = read_mixtral(config, hidden, extra=shared)
     dense = blocks.gated_mlp(hidden, config.integer("dense_intermediate_size"))
-    around = (*norm("input_layernorm", hidden), *norm("post_attention_layernorm", hidden))
-
-    def layer(indexer: Indexer | None, feed_forward: DenseFeedForward | MixtureOfExperts) -> Layer:
-        return Layer(mixers=(_m3_attention(dims, indexer),), feed_forward=feed_forward, tensors=around)
-
-    layers = tuple(
-        layer(indexer, mixture if is_sparse else dense) for indexer, is_sparse in zip(indexers, sparse, strict=True)
-    )
     mtp = config.optional_integer("num_nextn_predict_layers", minimum=0, maximum=100)
     modules = config.optional_integer("num_mtp_modules", minimum=0, maximum=100)
-    mtp = mtp if mtp is not None else modules or 0
-    return Blueprint(
-        hidden_size=hidden,
-        vocab_size=dims.vocab_size,
-        max_context=dims.max_context,
-        layers=layers,
+    made = blocks.stack(
+        dims,
+        mixers=tuple(_m3_attention(dims, indexer) for indexer in indexers),
+        feed_forward=alternate(sparse, mixture, dense),
         tensors=blocks.ends(config, dims),
-        mtp_layers=layers[-1:] * mtp,
-        mtp_tensors=mtp_tensors(hidden, dims.vocab_size) if mtp else (),
-        buffer_elements=sum(sparse) * experts,
+        buffer_elements=sum(sparse) * mixture.num_experts,
     )
+    return with_own_mtp(made, mtp if mtp is not None else modules or 0)
 
 
 def _check_m3(config: Config) -> None:
@@ -177,7 +137,7 @@ def _check_m3(config: Config) -> None:
 
 def _m3_indexers(config: Config, count: int) -> tuple[Indexer | None, ...]:
     stated = config.optional_nested("sparse_attention_config")
-    kinds = config.strings("layer_types", length=count)
+    kinds = config.kinds("layer_types", known=(_SPARSE, _FULL), length=count)
     place, names = (
         (config, ("index_n_heads", "index_head_dim", "index_block_size", "index_topk_blocks"))
         if stated is None
@@ -192,9 +152,6 @@ def _m3_indexers(config: Config, count: int) -> tuple[Indexer | None, ...]:
     if stated is not None:
         flags = _sparse_flags(stated, count)
     if kinds is not None:
-        for kind in kinds:
-            if kind not in {_SPARSE, _FULL}:
-                raise config.error("layer_types", f"{kind!r} is not understood for {config.model_type}")
         return tuple(indexer if kind == _SPARSE else None for kind in kinds)
     if flags is not None:
         return tuple(indexer if flag else None for flag in flags)
@@ -236,12 +193,4 @@ def _m3_attention(dims: blocks.Dimensions, indexer: Indexer | None) -> Attention
             *norm("self_attn.index_q_norm", indexer.head_dim),
             *norm("self_attn.index_k_norm", indexer.head_dim),
         )
-    plain = blocks.gqa(dims, extra=(*blocks.qk_norm(dims), *tensors))
-    return Attention(
-        num_attention_heads=plain.num_attention_heads,
-        num_key_value_heads=plain.num_key_value_heads,
-        head_dim=plain.head_dim,
-        v_head_dim=plain.v_head_dim,
-        indexer=indexer,
-        tensors=plain.tensors,
-    )
+    return replace(blocks.gqa(dims, extra=(*blocks.qk_norm(dims), *tensors)), indexer=indexer)

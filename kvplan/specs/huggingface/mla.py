@@ -1,16 +1,18 @@
-"""Building blocks of decoders with multi-head latent attention (MLA) and DeepSeek's mixture of experts.
+"""Building blocks of decoders with multi-head latent attention (MLA).
 
 Reference: DeepSeek-V2 (arXiv:2405.04434) section 2.1, DeepSeek-V3.2 for the indexer of sparse attention.
 """
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Final
 
 from kvplan.core.dataclass import dataclass
-from kvplan.core.model import DenseFeedForward, Indexer, LatentAttention, Layer, MixtureOfExperts
+from kvplan.core.model import Indexer, LatentAttention, Layer
 from kvplan.core.tensors import Tensor, TensorClass, linear, norm
 from kvplan.specs.huggingface import blocks
+from kvplan.specs.huggingface.blueprint import Blueprint
 from kvplan.specs.huggingface.config import Config
 
 _ATTENTION: Final = TensorClass.ATTENTION
@@ -155,74 +157,42 @@ def indexer_tensors(latent: Latent, indexer: Indexer, *, name: str) -> tuple[Ten
     )
 
 
-def read_moe(
-    config: Config,
-    *,
-    bias: bool = False,
-    experts: tuple[str, ...] = ("n_routed_experts", "num_local_experts", "num_experts"),
-    top_k: tuple[str, ...] = ("num_experts_per_tok",),
-    shared: tuple[str, ...] = ("n_shared_experts",),
-    default_top_k: int | None = None,
-    extra: tuple[Tensor, ...] = (),
-) -> MixtureOfExperts:
-    """DeepSeek's mixture: routed experts beside shared ones that are stored as one wider expert."""
-    hidden = config.integer("hidden_size")
-    num_experts = config.integer(*experts)
-    width = config.integer("moe_intermediate_size", "expert_ffn_hidden_size")
-    shared_width = width * (config.optional_integer(*shared, minimum=0) or 0)
-    shared_tensors = (
-        blocks.gated_tensors("mlp.shared_experts", hidden, shared_width, tensor_class=TensorClass.SHARED, bias=bias)
-        if shared_width
-        else ()
-    )
-    config.ignore("n_group", "topk_group", "num_expert_group", "ep_size")
-    return blocks.gated_moe(
-        hidden,
-        width,
-        num_experts=num_experts,
-        top_k=blocks.read_top_k(config, num_experts, *top_k, default=default_top_k),
-        extra=(*shared_tensors, *extra),
+def latent_decoder(
+    config: Config, hidden_size: int, layers: tuple[Layer, ...], *, tied: bool, buffer_elements: int = 0
+) -> Blueprint:
+    """A decoder of these layers between embedding, final norm and head under DeepSeek's names."""
+    vocab_size = config.integer("vocab_size")
+    return Blueprint(
+        hidden_size=hidden_size,
+        vocab_size=vocab_size,
+        max_context=blocks.read_max_context(config),
+        layers=layers,
+        tensors=(
+            *blocks.embedding(vocab_size, hidden_size),
+            *norm("model.norm", hidden_size),
+            *blocks.lm_head(vocab_size, hidden_size, tied=tied),
+        ),
+        buffer_elements=buffer_elements,
     )
 
 
-def read_sparse_layers(config: Config, count: int, *, first_dense: int) -> tuple[bool, ...]:
-    """For each layer, whether its feed-forward is a mixture of experts.
+def with_own_mtp(blueprint: Blueprint, count: int, *, layer: Layer | None = None) -> Blueprint:
+    """Add DeepSeek's prediction layers, stored with embedding and head of their own (`blocks.with_mtp` shares these).
 
-    `mlp_layer_types` counts where it is there; else layers from `first_k_dense_replace` on, every `moe_layer_freq`-th.
-
-    Raises:
-        SpecError: An unknown type of layer.
+    Args:
+        blueprint: The model.
+        count: Prediction layers.
+        layer: Decoder layer of each; None is one like the model's last.
     """
-    types = config.strings("mlp_layer_types", length=count)
-    frequency = config.optional_integer("moe_layer_freq") or 1
-    if types is None:
-        first = config.integer("first_k_dense_replace", default=first_dense, minimum=0)
-        return tuple(index >= first and index % frequency == 0 for index in range(count))
-    config.ignore("first_k_dense_replace")
-    for kind in types:
-        if kind not in {"dense", "sparse"}:
-            raise config.error("mlp_layer_types", f"{kind!r} is neither 'dense' nor 'sparse'")
-    return tuple(kind == "sparse" for kind in types)
-
-
-def decoder_layer(
-    attention: LatentAttention, feed_forward: DenseFeedForward | MixtureOfExperts | None, hidden_size: int
-) -> Layer:
-    """One layer with the two norms of a Llama layer."""
-    return Layer(
-        mixers=(attention,),
-        feed_forward=feed_forward,
-        tensors=(*norm("input_layernorm", hidden_size), *norm("post_attention_layernorm", hidden_size)),
+    if not count:
+        return blueprint
+    hidden, vocab = blueprint.hidden_size, blueprint.vocab_size
+    own = (
+        *blocks.embedding(vocab, hidden, name="embed_tokens"),
+        *norm("enorm", hidden),
+        *norm("hnorm", hidden),
+        *linear("eh_proj", TensorClass.OTHER, out_features=hidden, in_features=2 * hidden, shards=1),
+        *norm("shared_head.norm", hidden),
+        *blocks.lm_head(vocab, hidden, tied=False, name="shared_head.head"),
     )
-
-
-def mtp_tensors(hidden_size: int, vocab_size: int) -> tuple[Tensor, ...]:
-    """What DeepSeek's multi-token-prediction layer has beyond a decoder layer, copies of embedding and head too."""
-    return (
-        *blocks.embedding(vocab_size, hidden_size, name="embed_tokens"),
-        *norm("enorm", hidden_size),
-        *norm("hnorm", hidden_size),
-        *linear("eh_proj", TensorClass.OTHER, out_features=hidden_size, in_features=2 * hidden_size, shards=1),
-        *norm("shared_head.norm", hidden_size),
-        *blocks.lm_head(vocab_size, hidden_size, tied=False, name="shared_head.head"),
-    )
+    return replace(blueprint, mtp_layers=(layer or blueprint.layers[-1],) * count, mtp_tensors=own)

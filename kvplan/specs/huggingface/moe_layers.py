@@ -8,9 +8,8 @@ from kvplan.core.tensors import TensorClass, linear, vector
 from kvplan.specs.huggingface import blocks
 from kvplan.specs.huggingface.blueprint import Blueprint
 from kvplan.specs.huggingface.config import Config
+from kvplan.specs.huggingface.experts import alternate, count_sparse, dense_first, read_experts
 from kvplan.specs.huggingface.llama import ignore_ernie, read_qk_norm
-from kvplan.specs.huggingface.moe import alternate
-from kvplan.specs.huggingface.moe_shared import count_sparse, dense_first, read_experts
 
 
 def laguna(config: Config) -> Blueprint:

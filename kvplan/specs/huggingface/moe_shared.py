@@ -2,93 +2,13 @@
 
 from __future__ import annotations
 
-from kvplan.core.dataclass import dataclass
-from kvplan.core.model import FeedForward, MixtureOfExperts
-from kvplan.core.tensors import TensorClass
+from kvplan.core.model import FeedForward
+from kvplan.core.tensors import TensorClass, norm
 from kvplan.specs.huggingface import blocks
-from kvplan.specs.huggingface.blocks import Dimensions
 from kvplan.specs.huggingface.blueprint import Blueprint
 from kvplan.specs.huggingface.config import Config
+from kvplan.specs.huggingface.experts import alternate, count_sparse, dense_first, read_experts
 from kvplan.specs.huggingface.llama import exaone_windows
-from kvplan.specs.huggingface.moe import alternate
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Experts:
-    """Sizes of a DeepSeek-style mixture.
-
-    Attributes:
-        count: Routed experts.
-        top_k: Experts that a token is sent to.
-        size: Width inside one of them.
-        shared: Shared experts, each as wide as a routed one.
-    """
-
-    count: int
-    top_k: int
-    size: int
-    shared: int
-
-    def block(self, hidden_size: int, *, shared_bias: bool = False) -> MixtureOfExperts:
-        """The feed-forward under the usual names, optionally with biases in the shared experts."""
-        shared = blocks.gated_tensors(
-            "mlp.shared_experts",
-            hidden_size,
-            self.shared * self.size,
-            tensor_class=TensorClass.SHARED,
-            bias=shared_bias,
-        )
-        return blocks.gated_moe(
-            hidden_size,
-            self.size,
-            num_experts=self.count,
-            top_k=self.top_k,
-            extra=shared if self.shared else (),
-        )
-
-
-def read_experts(config: Config, *, shared_default: int | None = None) -> Experts:
-    """Read a mixture's sizes under their spellings."""
-    count = config.integer("n_routed_experts", "num_experts", "num_local_experts")
-    shared = config.optional_integer("n_shared_experts", "num_shared_experts", minimum=0)
-    if shared is None:
-        shared = shared_default or 0
-    config.ignore("n_group", "topk_group", "num_expert_group", "scoring_func", "topk_method", "ep_size")
-    config.ignore("norm_topk_prob", "routed_scaling_factor", "score_function", "router_dtype")
-    return Experts(
-        count=count,
-        top_k=blocks.read_top_k(config, count, "num_experts_per_tok", "num_experts_per_token"),
-        size=config.integer("moe_intermediate_size"),
-        shared=shared,
-    )
-
-
-def dense_first(
-    config: Config, dims: Dimensions, sparse: FeedForward, *, default: int = 0, dense_bias: bool = False
-) -> tuple[FeedForward, ...]:
-    """The feed-forward of each layer: `mlp_layer_types`, or the first `first_k_dense_replace` layers dense."""
-    count = dims.num_hidden_layers
-    kinds = config.strings("mlp_layer_types", length=count)
-    first = config.optional_integer("first_k_dense_replace", "num_dense_layers", minimum=0)
-    if kinds is not None:
-        for kind in kinds:
-            if kind not in {"dense", "sparse"}:
-                raise config.unsupported("mlp_layer_types", f"{kind!r} is not understood")
-        sparse_layers = tuple(kind == "sparse" for kind in kinds)
-    else:
-        if first is None:
-            first = default
-        sparse_layers = tuple(index >= first for index in range(count))
-    if all(sparse_layers):
-        config.ignore("intermediate_size")
-        return (sparse,) * count
-    dense = blocks.gated_mlp(dims.hidden_size, config.integer("intermediate_size"), bias=dense_bias)
-    return alternate(sparse_layers, sparse, dense)
-
-
-def count_sparse(forwards: tuple[FeedForward, ...]) -> int:
-    """How many layers are sparse."""
-    return sum(isinstance(forward, MixtureOfExperts) for forward in forwards)
 
 
 def deepseek(config: Config) -> Blueprint:
@@ -157,7 +77,7 @@ def dots1(config: Config) -> Blueprint:
     bias = config.boolean("attention_bias", default=False)
     window = blocks.read_window(config)
     first = config.optional_integer("max_window_layers", minimum=0)
-    config.ignore("use_sliding_window", "moe_layer_freq")
+    config.ignore("use_sliding_window")
     limit = 62 if first is None else first
     windows = blocks.read_windows(
         config,
@@ -285,4 +205,45 @@ def aria_text(config: Config) -> Blueprint:
         mixers=blocks.gqa(dims, qkv_bias=bias, o_bias=bias),
         feed_forward=sparse,
         tensors=blocks.ends(config, dims),
+    )
+
+
+def cohere2_moe(config: Config) -> Blueprint:
+    """Cohere 2 with experts: a parallel block, dense layers first, shared experts."""
+    dims = blocks.read_dimensions(config, head_dim=128)
+    count, hidden = dims.num_hidden_layers, dims.hidden_size
+    first = config.optional_integer("first_k_dense_replace", minimum=0) or 0
+    kinds = config.strings("mlp_layer_types", length=count)
+    sparse_layers = (
+        tuple(index >= first for index in range(count)) if kinds is None else tuple(k == "sparse" for k in kinds)
+    )
+    experts = config.integer("num_experts", default=8)
+    shared = config.optional_integer("num_shared_experts", minimum=0) or 0
+    size = config.integer("intermediate_size")
+    sparse = blocks.gated_moe(
+        hidden,
+        size,
+        num_experts=experts,
+        top_k=blocks.read_top_k(config, experts, default=2),
+        shared_size=shared * size,
+    )
+    prefix_size = config.optional_integer("prefix_dense_intermediate_size") or size
+    own = config.integer("prefix_dense_sliding_window_pattern", default=1)
+    period = config.integer("sliding_window_pattern", default=4)
+    windows = blocks.read_windows(
+        config,
+        count,
+        window=blocks.read_window(config, default=4096),
+        default=(*blocks.patterned(min(first, count), own), *blocks.patterned(max(count - first, 0), period)),
+    )
+    bias = config.boolean("attention_bias", default=False)
+    config.ignore("shared_expert_combination_strategy", "expert_selection_fn", "logit_scale")
+    attention = blocks.gqa(dims, qkv_bias=bias, o_bias=bias)
+    return blocks.stack(
+        dims,
+        mixers=blocks.windowed(attention, windows),
+        feed_forward=alternate(sparse_layers, sparse, blocks.gated_mlp(hidden, prefix_size)),
+        layer_tensors=norm("input_layernorm", hidden),
+        tensors=blocks.ends(config, dims, tied_default=True),
+        parallel_attention=True,
     )

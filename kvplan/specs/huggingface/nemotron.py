@@ -1,13 +1,12 @@
-"""NVIDIA's hybrids: Nemotron-H and Nemotron-3 (one mixer or feed-forward per layer), NAS models (a layer each its own).
+"""NVIDIA's hybrids Nemotron-H and Nemotron-3, whose layers are one mixer or one feed-forward each.
 
-References: Nemotron-H (arXiv:2504.03624), Puzzle (arXiv:2411.19146); `configuration_decilm.py` of the NAS checkpoints.
+Reference: Nemotron-H (arXiv:2504.03624).
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any, Final
+from typing import Final
 
 from kvplan.core.model import Attention, DenseFeedForward, Layer, MixtureOfExperts, Recurrent
 from kvplan.core.tensors import Tensor, TensorClass, linear, norm
@@ -221,123 +220,3 @@ def _ignore_unused(config: Config, kinds: tuple[str, ...]) -> None:
         config.ignore("use_conv_bias", "mamba_ssm_cache_dtype")
     if "attention" not in kinds:
         config.ignore("num_attention_heads", "num_key_value_heads", "head_dim", "attention_head_dim", "attention_bias")
-
-
-def nemotron_nas(config: Config) -> Blueprint:
-    """Llama-Nemotron Super and Ultra: attention and feed-forward of each layer found by search (`block_configs`)."""
-    stated = config.raw("block_configs")
-    if not isinstance(stated, list) or not all(isinstance(item, Mapping) for item in stated):
-        raise config.error("block_configs", "must be a list with one object per layer")
-    count = config.integer("num_hidden_layers")
-    if len(stated) != count:
-        raise config.error("block_configs", f"must have {count} entries, one per layer, not {len(stated)}")
-    hidden, heads = config.integer("hidden_size"), config.integer("num_attention_heads")
-    config.ignore("num_key_value_heads", "intermediate_size", "head_dim")
-    dims = blocks.Dimensions(
-        hidden_size=hidden,
-        num_hidden_layers=count,
-        num_attention_heads=heads,
-        num_key_value_heads=heads,
-        head_dim=config.optional_integer("head_dim") or hidden // heads,
-        vocab_size=config.integer("vocab_size"),
-        max_context=blocks.read_max_context(config),
-    )
-    biases = (config.boolean("attention_bias", default=False), config.boolean("mlp_bias", default=False))
-    return Blueprint(
-        hidden_size=hidden,
-        vocab_size=dims.vocab_size,
-        max_context=dims.max_context,
-        layers=tuple(
-            _nas_layer(Config(item, source=config.source, parent=config, path=f"block_configs.{index}"), dims, biases)
-            for index, item in enumerate(stated)
-        ),
-        tensors=blocks.ends(config, dims),
-    )
-
-
-def _nas_layer(block: Config, dims: blocks.Dimensions, biases: tuple[bool, bool]) -> Layer:
-    attention, ffn = block.nested("attention"), block.nested("ffn")
-    mixer, mixer_tensors = _nas_attention(attention, dims, bias=biases[0])
-    feed_forward = _nas_feed_forward(ffn, dims.hidden_size, bias=biases[1])
-    for owner, name, value in block.unread():
-        if value not in (None, False, 0, [], {}) and name not in {"hidden_act", "use_prefill_window_in_sink_attention"}:
-            raise owner.error(name, "is not understood")
-    tensors = (
-        *mixer_tensors,
-        *(norm("input_layernorm", dims.hidden_size) if mixer is not None or mixer_tensors else ()),
-        *(norm("post_attention_layernorm", dims.hidden_size) if feed_forward is not None else ()),
-    )
-    return Layer(mixers=() if mixer is None else (mixer,), feed_forward=feed_forward, tensors=tensors)
-
-
-def _nas_attention(
-    block: Config, dims: blocks.Dimensions, *, bias: bool
-) -> tuple[Attention | None, tuple[Tensor, ...]]:
-    """The attention of one layer: none, a linear map instead (nothing cached), or grouped with its own group size."""
-    if block.boolean("no_op", default=False):
-        block.ignore("n_heads_in_group", "replace_with_linear", "window_length")
-        return None, ()
-    if block.boolean("replace_with_linear", default=False):
-        block.ignore("n_heads_in_group", "window_length")
-        hidden = dims.hidden_size
-        return None, linear("self_attn.linear_attn", TensorClass.ATTENTION, out_features=hidden, in_features=hidden)
-    group = block.integer("n_heads_in_group", maximum=dims.num_attention_heads)
-    if dims.num_attention_heads % group:
-        raise block.error("n_heads_in_group", f"{group} does not divide the {dims.num_attention_heads} heads")
-    own = replace(dims, num_key_value_heads=dims.num_attention_heads // group)
-    window = block.optional_integer("window_length")
-    return blocks.gqa(own, qkv_bias=bias, o_bias=bias, window=window), ()
-
-
-def _nas_feed_forward(block: Config, hidden: int, *, bias: bool) -> DenseFeedForward | None:
-    """The feed-forward of one layer: none, one linear map, or gated with its own width (`ffn_mult`)."""
-    if block.boolean("no_op", default=False):
-        block.ignore("ffn_mult", "replace_with_linear", "intermediate_size")
-        return None
-    if block.boolean("replace_with_linear", default=False):
-        block.ignore("ffn_mult", "intermediate_size")
-        tensors = linear("mlp.linear_mlp", TensorClass.MLP, out_features=hidden, in_features=hidden, bias=bias)
-        return DenseFeedForward(tensors=tensors)
-    width = block.optional_integer("intermediate_size")
-    if width is None:
-        width = -(-int(2 * block.number("ffn_mult", maximum=1000) * hidden / 3) // 256) * 256
-    block.ignore("ffn_mult")
-    return blocks.gated_mlp(hidden, width, bias=bias)
-
-
-def deci(config: Config) -> Blueprint:
-    """DeciLM-7B: a Llama whose number of KV heads differs from layer to layer."""
-    per_layer: Any = config.integers(
-        "num_key_value_heads_per_layer", length=config.integer("num_hidden_layers"), minimum=1
-    )
-    config.ignore("num_key_value_heads")
-    hidden, heads = config.integer("hidden_size"), config.integer("num_attention_heads")
-    bias = config.boolean("attention_bias", default=False)
-    mlp = blocks.gated_mlp(hidden, config.integer("intermediate_size"))
-    dims = blocks.Dimensions(
-        hidden_size=hidden,
-        num_hidden_layers=len(per_layer),
-        num_attention_heads=heads,
-        num_key_value_heads=heads,
-        head_dim=config.optional_integer("head_dim") or hidden // heads,
-        vocab_size=config.integer("vocab_size"),
-        max_context=blocks.read_max_context(config),
-    )
-    around = (*norm("input_layernorm", hidden), *norm("post_attention_layernorm", hidden))
-    for kv_heads in per_layer:
-        if heads % kv_heads:
-            raise config.error("num_key_value_heads_per_layer", f"{kv_heads} does not divide the {heads} heads")
-    return Blueprint(
-        hidden_size=hidden,
-        vocab_size=dims.vocab_size,
-        max_context=dims.max_context,
-        layers=tuple(
-            Layer(
-                mixers=(blocks.gqa(replace(dims, num_key_value_heads=kv_heads), qkv_bias=bias, o_bias=bias),),
-                feed_forward=mlp,
-                tensors=around,
-            )
-            for kv_heads in per_layer
-        ),
-        tensors=blocks.ends(config, dims),
-    )

@@ -9,10 +9,6 @@ from kvplan.specs.huggingface.blueprint import Blueprint
 from kvplan.specs.huggingface.config import Config
 
 
-def _mlp_size(config: Config) -> int:
-    return config.integer("intermediate_size")
-
-
 def gemma(config: Config) -> Blueprint:
     """Gemma 1: head width 256 apart from the hidden size, tied head."""
     dims = blocks.read_dimensions(config, num_key_value_heads=16, head_dim=256)
@@ -58,7 +54,7 @@ def _gemma(
     return blocks.stack(
         dims,
         mixers=attention if windows is None else blocks.windowed(attention, windows),
-        feed_forward=blocks.gated_mlp(dims.hidden_size, _mlp_size(config)),
+        feed_forward=blocks.gated_mlp(dims.hidden_size, config.integer("intermediate_size")),
         layer_tensors=blocks.norms(norm_names, dims.hidden_size),
         tensors=blocks.ends(config, dims, tied_default=True),
     )
@@ -72,7 +68,7 @@ def olmo(config: Config) -> Blueprint:
     return blocks.stack(
         dims,
         mixers=blocks.gqa(dims, qkv_bias=bias, o_bias=bias),
-        feed_forward=blocks.gated_mlp(dims.hidden_size, _mlp_size(config)),
+        feed_forward=blocks.gated_mlp(dims.hidden_size, config.integer("intermediate_size")),
         layer_tensors=(),
         tensors=blocks.ends(config, dims, final_norm=()),
     )
@@ -101,7 +97,7 @@ def _olmo2(config: Config, dims: Dimensions, *, windows: tuple[int | None, ...] 
     return blocks.stack(
         dims,
         mixers=attention if windows is None else blocks.windowed(attention, windows),
-        feed_forward=blocks.gated_mlp(dims.hidden_size, _mlp_size(config)),
+        feed_forward=blocks.gated_mlp(dims.hidden_size, config.integer("intermediate_size")),
         layer_tensors=blocks.norms(("post_attention_layernorm", "post_feedforward_layernorm"), dims.hidden_size),
         tensors=blocks.ends(config, dims),
     )
@@ -123,7 +119,7 @@ def _glm(config: Config, norm_names: tuple[str, ...]) -> Blueprint:
         dims,
         mixers=blocks.gqa(dims, qkv_bias=config.boolean("attention_bias", default=True)),
         feed_forward=blocks.plain_mlp(
-            ("mlp.gate_up_proj", "mlp.down_proj"), dims.hidden_size, _mlp_size(config), up_factor=2
+            ("mlp.gate_up_proj", "mlp.down_proj"), dims.hidden_size, config.integer("intermediate_size"), up_factor=2
         ),
         layer_tensors=blocks.norms(norm_names, dims.hidden_size),
         tensors=blocks.ends(config, dims),
@@ -142,7 +138,7 @@ def phi3(config: Config) -> Blueprint:
         dims,
         mixers=blocks.windowed(attention, (blocks.read_window(config),) * dims.num_hidden_layers),
         feed_forward=blocks.plain_mlp(
-            ("mlp.gate_up_proj", "mlp.down_proj"), dims.hidden_size, _mlp_size(config), up_factor=2
+            ("mlp.gate_up_proj", "mlp.down_proj"), dims.hidden_size, config.integer("intermediate_size"), up_factor=2
         ),
         tensors=blocks.ends(config, dims),
     )
@@ -188,7 +184,7 @@ def _cohere(config: Config, dims: Dimensions, *, windows: tuple[int | None, ...]
     return blocks.stack(
         dims,
         mixers=attention if windows is None else blocks.windowed(attention, windows),
-        feed_forward=blocks.gated_mlp(dims.hidden_size, _mlp_size(config)),
+        feed_forward=blocks.gated_mlp(dims.hidden_size, config.integer("intermediate_size")),
         layer_tensors=norm("input_layernorm", dims.hidden_size),
         tensors=blocks.ends(config, dims, tied_default=True),
         parallel_attention=True,
@@ -210,7 +206,7 @@ def stablelm(config: Config) -> Blueprint:
     return blocks.stack(
         dims,
         mixers=attention,
-        feed_forward=blocks.gated_mlp(hidden, _mlp_size(config)),
+        feed_forward=blocks.gated_mlp(hidden, config.integer("intermediate_size")),
         layer_tensors=blocks.norms(("input_layernorm",) if parallel else blocks.TWO_NORMS, hidden, bias=True),
         tensors=blocks.ends(config, dims, final_norm=norm("model.norm", hidden, bias=True)),
         parallel_attention=parallel,
@@ -225,7 +221,7 @@ def orion(config: Config) -> Blueprint:
     return blocks.stack(
         dims,
         mixers=blocks.gqa(dims, qkv_bias=bias, o_bias=bias),
-        feed_forward=blocks.gated_mlp(dims.hidden_size, _mlp_size(config)),
+        feed_forward=blocks.gated_mlp(dims.hidden_size, config.integer("intermediate_size")),
         layer_tensors=blocks.norms(blocks.TWO_NORMS, dims.hidden_size, bias=True),
         tensors=blocks.ends(config, dims, final_norm=norm("model.norm", dims.hidden_size, bias=True)),
     )
@@ -243,7 +239,9 @@ def starcoder2(config: Config) -> Blueprint:
     return blocks.stack(
         dims,
         mixers=blocks.windowed(attention, (blocks.read_window(config),) * dims.num_hidden_layers),
-        feed_forward=blocks.plain_mlp(("mlp.c_fc", "mlp.c_proj"), dims.hidden_size, _mlp_size(config), bias=bias),
+        feed_forward=blocks.plain_mlp(
+            ("mlp.c_fc", "mlp.c_proj"), dims.hidden_size, config.integer("intermediate_size"), bias=bias
+        ),
         layer_tensors=blocks.norms(blocks.TWO_NORMS, dims.hidden_size, bias=True),
         tensors=blocks.ends(
             config, dims, tied_default=True, final_norm=norm("model.norm", dims.hidden_size, bias=True)
@@ -261,7 +259,7 @@ def two_matrix(config: Config, *, norm_bias: bool, attention_bias: bool = False,
         feed_forward=blocks.plain_mlp(
             ("mlp.up_proj", "mlp.down_proj"),
             dims.hidden_size,
-            _mlp_size(config),
+            config.integer("intermediate_size"),
             bias=config.boolean("mlp_bias", default=mlp_bias),
         ),
         layer_tensors=blocks.norms(blocks.TWO_NORMS, dims.hidden_size, bias=norm_bias),
@@ -288,7 +286,7 @@ def diffllama(config: Config) -> Blueprint:
     return blocks.stack(
         dims,
         mixers=blocks.gqa(dims, qkv_bias=bias, o_bias=bias, extra=lambdas),
-        feed_forward=blocks.gated_mlp(dims.hidden_size, _mlp_size(config)),
+        feed_forward=blocks.gated_mlp(dims.hidden_size, config.integer("intermediate_size")),
         tensors=blocks.ends(config, dims),
     )
 
@@ -321,7 +319,9 @@ def apertus(config: Config) -> Blueprint:
     return blocks.stack(
         dims,
         mixers=blocks.gqa(dims, qkv_bias=bias, o_bias=bias, extra=blocks.qk_norm(dims)),
-        feed_forward=blocks.plain_mlp(("mlp.up_proj", "mlp.down_proj"), dims.hidden_size, _mlp_size(config)),
+        feed_forward=blocks.plain_mlp(
+            ("mlp.up_proj", "mlp.down_proj"), dims.hidden_size, config.integer("intermediate_size")
+        ),
         layer_tensors=(*blocks.norms(("attention_layernorm", "feedforward_layernorm"), dims.hidden_size), *scalars),
         tensors=tensors,
         buffer_elements=2 * dims.num_hidden_layers,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from kvplan.core.model import Attention
 from kvplan.core.tensors import Tensor, TensorClass, linear, norm
 from kvplan.specs.huggingface import blocks
@@ -24,15 +26,6 @@ def opt(config: Config) -> Blueprint:
     if affine:
         around = blocks.norms(("self_attn_layer_norm", "final_layer_norm"), hidden, bias=True)
     attention = blocks.gqa(dims, names=("q_proj", "k_proj", "v_proj", "out_proj"), qkv_bias=bias, o_bias=bias)
-    narrow = Dimensions(
-        hidden_size=width,
-        num_hidden_layers=dims.num_hidden_layers,
-        num_attention_heads=dims.num_attention_heads,
-        num_key_value_heads=dims.num_key_value_heads,
-        head_dim=dims.head_dim,
-        vocab_size=dims.vocab_size,
-        max_context=dims.max_context,
-    )
     final: tuple[Tensor, ...] = position_table(
         "model.decoder.embed_positions", config.integer("max_position_embeddings") + 2, hidden
     )
@@ -47,7 +40,11 @@ def opt(config: Config) -> Blueprint:
         feed_forward=blocks.plain_mlp(("fc1", "fc2"), hidden, config.integer("ffn_dim"), bias=bias),
         layer_tensors=around,
         tensors=blocks.ends(
-            config, narrow, tied_default=True, final_norm=final, embedding_name="model.decoder.embed_tokens"
+            config,
+            replace(dims, hidden_size=width),
+            tied_default=True,
+            final_norm=final,
+            embedding_name="model.decoder.embed_tokens",
         ),
         prefix="model.decoder.layers.{i}.",
     )

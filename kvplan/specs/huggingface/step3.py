@@ -6,12 +6,13 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, Final
 
-from kvplan.core.model import Attention, DenseFeedForward, Layer, MixtureOfExperts
-from kvplan.core.tensors import TensorClass, linear, norm
+from kvplan.core.model import Attention, MixtureOfExperts
+from kvplan.core.tensors import TensorClass, linear
 from kvplan.specs.huggingface import blocks
 from kvplan.specs.huggingface.blueprint import Blueprint
 from kvplan.specs.huggingface.config import Config
-from kvplan.specs.huggingface.mla import mtp_tensors
+from kvplan.specs.huggingface.experts import alternate
+from kvplan.specs.huggingface.mla import with_own_mtp
 
 _DEFAULTS: Final[dict[str, Any]] = {
     "vocab_size": 128815,
@@ -41,26 +42,15 @@ def step3p5(config: Config) -> Blueprint:
     bias = config.boolean("mlp_bias", default=False)
     mixture = _mixture(config, hidden, bias=bias)
     dense = blocks.gated_mlp(hidden, config.integer("intermediate_size"), bias=bias)
-    around = (*norm("input_layernorm", hidden), *norm("post_attention_layernorm", hidden))
-
-    def layer(kind: str, feed_forward: DenseFeedForward | MixtureOfExperts) -> Layer:
-        return Layer(mixers=(attention[kind],), feed_forward=feed_forward, tensors=around)
-
-    layers = tuple(
-        layer(kind, mixture if is_sparse else dense)
-        for kind, is_sparse in zip(kinds[:count], sparse[:count], strict=True)
-    )
     _ignore_numbers(config)
-    return Blueprint(
-        hidden_size=hidden,
-        vocab_size=dims.vocab_size,
-        max_context=dims.max_context,
-        layers=layers,
+    made = blocks.stack(
+        dims,
+        mixers=tuple(attention[kind] for kind in kinds[:count]),
+        feed_forward=alternate(sparse[:count], mixture, dense),
         tensors=blocks.ends(config, dims),
-        mtp_layers=layers[-1:] * mtp,
-        mtp_tensors=mtp_tensors(hidden, dims.vocab_size) if mtp else (),
         buffer_elements=sum(sparse[:count]) * mixture.num_experts,
     )
+    return with_own_mtp(made, mtp)
 
 
 def _dimensions(config: Config) -> blocks.Dimensions:
@@ -80,14 +70,11 @@ def _dimensions(config: Config) -> blocks.Dimensions:
 
 
 def _read_kinds(config: Config, count: int, mtp: int) -> tuple[str, ...]:
-    kinds = config.strings("layer_types")
+    kinds = config.kinds("layer_types", known=("full_attention", _SLIDING))
     if kinds is None:
         return ("full_attention",) * count
     if len(kinds) not in {count, count + mtp}:
         raise config.error("layer_types", f"must have {count} entries, one per layer, not {len(kinds)}")
-    for kind in kinds:
-        if kind not in {"full_attention", _SLIDING}:
-            raise config.error("layer_types", f"{kind!r} is not understood for {config.model_type}")
     return kinds
 
 

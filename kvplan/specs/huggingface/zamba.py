@@ -21,10 +21,7 @@ _HYBRID: Final = "hybrid"
 
 
 def _read_hybrids(config: Config, count: int) -> tuple[bool, ...] | None:
-    kinds = config.strings("layers_block_type", "layer_types", length=count)
-    for kind in kinds or ():
-        if kind not in _LINEAR and kind != _HYBRID:
-            raise config.error("layers_block_type", f"{kind!r} is not understood for {config.model_type}")
+    kinds = config.kinds("layers_block_type", "layer_types", known=(*_LINEAR, _HYBRID), length=count)
     return None if kinds is None else tuple(kind == _HYBRID for kind in kinds)
 
 

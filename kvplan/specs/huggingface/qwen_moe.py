@@ -1,83 +1,18 @@
-"""Mixtures of experts over plain attention: Mixtral, Qwen, OLMoE and their kin."""
+"""Mixtures of experts of Qwen and OLMoE: experts under `mlp.experts`, dense layers in between by a step."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
-from kvplan.core.model import DenseFeedForward, FeedForward
-from kvplan.core.tensors import norm
 from kvplan.specs.huggingface import blocks
-from kvplan.specs.huggingface.blocks import Dimensions
 from kvplan.specs.huggingface.blueprint import Blueprint
 from kvplan.specs.huggingface.config import Config
-
-_W = ("w1", "w3", "w2")
-
-
-def mixtral(config: Config) -> Blueprint:
-    """Mixtral: all layers sparse, one window where given."""
-    dims = blocks.read_dimensions(config, num_key_value_heads=8)
-    experts = config.integer("num_local_experts", "num_experts", default=8)
-    sparse = blocks.gated_moe(
-        dims.hidden_size,
-        config.integer("intermediate_size"),
-        num_experts=experts,
-        top_k=blocks.read_top_k(config, experts, default=2),
-        name="block_sparse_moe.experts",
-        names=_W,
-        routing=blocks.router("block_sparse_moe.gate", dims.hidden_size, experts),
-    )
-    attention = blocks.gqa(dims)
-    return blocks.stack(
-        dims,
-        mixers=blocks.windowed(attention, (blocks.read_window(config),) * dims.num_hidden_layers),
-        feed_forward=sparse,
-        tensors=blocks.ends(config, dims),
-    )
+from kvplan.specs.huggingface.experts import read_feed_forwards
 
 
-def phimoe(config: Config) -> Blueprint:
-    """Phi-3.5-MoE: Mixtral with layer norms that have biases, biases in attention and on the head."""
-    config.with_defaults({"max_position_embeddings": 131072})
-    dims = blocks.read_dimensions(config, num_key_value_heads=8)
-    hidden = dims.hidden_size
-    experts = config.integer("num_local_experts", default=16)
-    bias = config.boolean("attention_bias", default=False)
-    config.ignore("original_max_position_embeddings")
-    sparse = blocks.gated_moe(
-        hidden,
-        config.integer("intermediate_size"),
-        num_experts=experts,
-        top_k=blocks.read_top_k(config, experts, default=2),
-        name="block_sparse_moe.experts",
-        names=_W,
-        routing=blocks.router("block_sparse_moe.gate", hidden, experts),
-    )
-    attention = blocks.gqa(dims, qkv_bias=bias, o_bias=bias)
-    return blocks.stack(
-        dims,
-        mixers=blocks.windowed(attention, (blocks.read_window(config),) * dims.num_hidden_layers),
-        feed_forward=sparse,
-        layer_tensors=blocks.norms(blocks.TWO_NORMS, hidden, bias=True),
-        tensors=blocks.ends(
-            config,
-            dims,
-            final_norm=norm("model.norm", hidden, bias=True),
-            head_bias=config.boolean("lm_head_bias", default=False),
-        ),
-    )
-
-
-def read_sparse_layers(config: Config, num_hidden_layers: int) -> tuple[bool, ...]:
+def _read_sparse_layers(config: Config, num_hidden_layers: int) -> tuple[bool, ...]:
     """Which layers are sparse by Qwen's rule: each `decoder_sparse_step`-th, but for `mlp_only_layers`."""
     step = config.integer("decoder_sparse_step", default=1)
     dense = set(config.optional_integers("mlp_only_layers") or ())
     return tuple(index not in dense and (index + 1) % step == 0 for index in range(num_hidden_layers))
-
-
-def alternate(sparse_layers: Sequence[bool], sparse: FeedForward, dense: FeedForward | None) -> tuple[FeedForward, ...]:
-    """The feed-forward of each layer; `dense` may be None where all are sparse."""
-    return tuple(sparse if is_sparse or dense is None else dense for is_sparse in sparse_layers)
 
 
 def qwen2_moe(config: Config) -> Blueprint:
@@ -94,13 +29,13 @@ def qwen2_moe(config: Config) -> Blueprint:
         shared_name="mlp.shared_expert",
         extra=blocks.router("mlp.shared_expert_gate", hidden, 1),
     )
-    sparse_layers = read_sparse_layers(config, dims.num_hidden_layers)
+    sparse_layers = _read_sparse_layers(config, dims.num_hidden_layers)
     attention = blocks.gqa(dims, qkv_bias=config.boolean("qkv_bias", default=True))
     windows = _qwen2_moe_windows(config, dims.num_hidden_layers)
     return blocks.stack(
         dims,
         mixers=blocks.windowed(attention, windows),
-        feed_forward=alternate(sparse_layers, sparse, _dense(config, dims, needed=not all(sparse_layers))),
+        feed_forward=read_feed_forwards(config, dims.hidden_size, sparse_layers, sparse),
         tensors=blocks.ends(config, dims),
     )
 
@@ -116,14 +51,6 @@ def _qwen2_moe_windows(config: Config, num_hidden_layers: int) -> tuple[int | No
     return blocks.read_windows(config, num_hidden_layers, window=window or 4096, default=default)
 
 
-def _dense(config: Config, dims: Dimensions, *, needed: bool) -> DenseFeedForward | None:
-    """The dense feed-forward of a model that has such layers; else its width is not needed."""
-    if not needed:
-        config.ignore("intermediate_size")
-        return None
-    return blocks.gated_mlp(dims.hidden_size, config.integer("intermediate_size"))
-
-
 def qwen3_moe(config: Config) -> Blueprint:
     """Qwen 3 MoE: norms of queries and keys, no shared expert."""
     dims = blocks.read_dimensions(config, num_key_value_heads=4)
@@ -136,7 +63,7 @@ def qwen3_moe(config: Config) -> Blueprint:
         num_experts=experts,
         top_k=blocks.read_top_k(config, experts, default=8),
     )
-    sparse_layers = read_sparse_layers(config, dims.num_hidden_layers)
+    sparse_layers = _read_sparse_layers(config, dims.num_hidden_layers)
     bias = config.boolean("attention_bias", default=False)
     attention = blocks.gqa(dims, qkv_bias=bias, o_bias=bias, extra=blocks.qk_norm(dims))
     window = config.optional_integer("sliding_window", minimum=0) or None
@@ -152,7 +79,7 @@ def qwen3_moe(config: Config) -> Blueprint:
     return blocks.stack(
         dims,
         mixers=blocks.windowed(attention, windows),
-        feed_forward=alternate(sparse_layers, sparse, _dense(config, dims, needed=not all(sparse_layers))),
+        feed_forward=read_feed_forwards(config, dims.hidden_size, sparse_layers, sparse),
         tensors=blocks.ends(config, dims),
     )
 
@@ -186,7 +113,7 @@ def flint(config: Config) -> Blueprint:
     return blocks.stack(
         dims,
         mixers=blocks.windowed(blocks.gqa(dims, qkv_bias=bias, o_bias=bias, extra=extra), windows),
-        feed_forward=alternate(sparse_layers, sparse, _dense(config, dims, needed=not all(sparse_layers))),
+        feed_forward=read_feed_forwards(config, dims.hidden_size, sparse_layers, sparse),
         tensors=blocks.ends(config, dims),
     )
 
