@@ -10,7 +10,6 @@ import sys
 from pathlib import Path
 
 import kvplan
-from kvplan.api import read_scenario_file
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -22,8 +21,7 @@ def main(arguments: list[str] | None = None) -> int:
     failed = 0
     for file in given.files:
         try:
-            fields, _ = read_scenario_file(file)
-            answer = kvplan.estimate(**fields)
+            answer = kvplan.estimate(**kvplan.load_scenario(file))
         except kvplan.KvplanError as error:
             print(f"{file}: {error}", file=sys.stderr)
             return 2

@@ -21,9 +21,9 @@ MODELS = ["llama-3-8b", "deepseek-v3", "gemma-3-27b-it", "whisper-large-v3", "bg
 def test_what_type_checkers_see_is_what_there_is():
     """The imports for type checkers and the homes that are looked up at run time name the same functions."""
     seen = {
-        (name.name, node.module.removeprefix("kvplan.api."))
+        (name.name, node.module.removeprefix("kvplan."))
         for node in ast.walk(ast.parse(inspect.getsource(api)))
-        if isinstance(node, ast.ImportFrom) and node.module.startswith("kvplan.api.")
+        if isinstance(node, ast.ImportFrom) and node.module.startswith("kvplan.")
         for name in node.names
     }
     assert seen == set(api._HOME_OF.items())
@@ -226,3 +226,49 @@ def test_an_unknown_type_is_told_how_it_may_be_read(tmp_path):
     assert "--assume-plain" in refused.stderr
     shown = CliRunner().invoke(app, ["models", "show", str(path), "--assume-plain", "--json"])
     assert "read as a plain decoder" in json.loads(shown.stdout)["warnings"][0]
+
+
+@pytest.mark.parametrize(
+    ("ask", "words", "hint"),
+    [
+        (lambda: kvplan.estimate("llama-3-8b", "l40s", max_model_len=8192), "no argument 'max_model_len'", "context"),
+        (lambda: kvplan.estimate("llama-3-8b", "l40s", concurency=8), "no argument 'concurency'", "concurrency"),
+        (lambda: kvplan.needs("llama-3-8b", "l40s", tensor_parallel_size=2), "needs: no argument", "did you mean tp?"),
+        (lambda: kvplan.plan("llama-3-8b", gpu="l40s", rate=1), "plan: no argument 'gpu'", "gpus"),
+        (lambda: kvplan.compare(model="llama-3-8b", gpu="l40s", tpp=2, vary={"tp": [1, 2]}), "no argument 'tpp'", "tp"),
+        (lambda: kvplan.needs("llama-3-8b", "l40s", context="32K"), "context: '32K' is text, not a number", None),
+        (lambda: kvplan.estimate("llama-3-8b", "l40s", tp="2"), "tp: '2' is text", None),
+        (lambda: kvplan.estimate("llama-3-8b", "l40s", concurrency=[1, 2]), "several values", "sweep"),
+        (lambda: kvplan.estimate("llama-3-8b", "l40s", dtype=8), "dtype: 8 is not the name of a format", None),
+    ],
+)
+def test_arguments_that_are_not_understood_are_told_by_name(ask, words, hint):
+    with pytest.raises(kvplan.UsageError) as caught:
+        ask()
+    assert words in str(caught.value)
+    assert (hint or "") in (caught.value.hint or "")
+
+
+def test_none_is_the_default_of_every_argument():
+    asked = {name: None for name in inspect.signature(kvplan.estimate).parameters if name not in {"model", "gpu"}}
+    assert kvplan.estimate("llama-3-8b", "l40s", **asked) == kvplan.estimate("llama-3-8b", "l40s")
+
+
+def test_versions_beyond_those_that_are_known_are_said():
+    """Between two known versions the rules of the older hold, which its name says; outside them it is a guess."""
+    for engine, words in (
+        ("vllm@0.2", "engine vllm@0.2: rules of 0.6, the oldest that are known"),
+        ("vllm@9.42", f"engine vllm@9.42: rules of {api.engine_versions('vllm')[-1]}, the newest that are known"),
+    ):
+        assert words in kvplan.estimate("llama-3-8b", "l40s", engine=engine).assumptions
+    for engine in ("vllm", "vllm@0.19.1", "llama.cpp@7000", "ideal"):
+        assert not any(
+            "that are known" in line for line in kvplan.estimate("llama-3-8b", "l40s", engine=engine).assumptions
+        )
+
+
+def test_a_scenario_file_is_an_estimates_keywords(tmp_path):
+    path = tmp_path / "chat.yaml"
+    path.write_text("model: llama-3.1-8b\ngpu: l40s\nkv-dtype: fp8\ncontext: 8k\n", encoding="utf-8")
+    assert kvplan.load_scenario(path) == {"model": "llama-3.1-8b", "gpu": "l40s", "kv_dtype": "fp8", "context": 8000}
+    assert kvplan.estimate(**kvplan.load_scenario(path)).scenario.context == 8000

@@ -50,7 +50,16 @@ RESULT_TYPES = {
 
 
 #: Modules of the Python face, each standing on those before it (`kvplan.api` lists what each is for).
-API_FLOORS = ("loading", "deployments", "answers", "measurements", "decisions", "scenario_files", "services")
+API_FLOORS = (
+    "arguments",
+    "loading",
+    "deployments",
+    "answers",
+    "measurements",
+    "decisions",
+    "scenario_files",
+    "services",
+)
 
 
 def modules():

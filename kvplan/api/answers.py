@@ -6,8 +6,9 @@ The signature of `estimate` is the one list of keywords, defaults and their mean
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
+from kvplan.api.arguments import by_name
 from kvplan.api.deployments import deployment_of
 from kvplan.api.loading import EngineLike, GpuLike, ModelLike
 from kvplan.core.estimate import estimate as _estimate
@@ -18,7 +19,21 @@ from kvplan.errors import UsageError
 if TYPE_CHECKING:
     from kvplan.core.reverse import Needs
 
+#: Keywords that describe the load; the others but two describe the deployment.
+_LOAD: Final = (
+    "input_tokens",
+    "output_tokens",
+    "concurrency",
+    "shared_prefix_tokens",
+    "prefix_hit_rate",
+    "benchmark_requests",
+    "equal_lengths",
+    "source_tokens",
+    "network_ms",
+)
 
+
+@by_name
 def estimate(
     model: ModelLike,
     gpu: GpuLike,
@@ -102,20 +117,12 @@ def estimate(
         SpecError: A file that is broken or not understood.
     """
     asked = dict(locals())  # before anything else is local: every keyword under its name
-    workload = Workload(
-        input_tokens=input_tokens,
-        output_tokens=output_tokens,
-        concurrency=concurrency,
-        shared_prefix_tokens=shared_prefix_tokens,
-        prefix_hit_rate=prefix_hit_rate,
-        benchmark_requests=benchmark_requests,
-        equal_lengths=equal_lengths,
-        source_tokens=source_tokens,
-        network_ms=network_ms,
-    )
-    return _estimate(deployment_of(asked), workload, context=context, allow_context_overflow=allow_context_overflow)
+    deployed = deployment_of(asked)
+    workload = Workload(**{name: asked[name] for name in _LOAD if asked[name] is not None})
+    return _estimate(deployed, workload, context=context, allow_context_overflow=allow_context_overflow)
 
 
+@by_name
 def needs(
     model: ModelLike,
     gpu: GpuLike,
@@ -148,11 +155,11 @@ def needs(
     asked = dict(locals())
     from kvplan.core.reverse import needs as answer  # noqa: PLC0415 - loaded on use
 
+    found = deployment_of(asked)
     for name, value in (("concurrency", concurrency), ("context", context)):
         if value < 1:
             msg = f"{name}: must be at least 1, not {value}"
             raise UsageError(msg)
-    found = deployment_of(asked)
     return answer(found.question(context=context, concurrency=concurrency), dtype=found.dtype)
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from kvplan.api.answers import estimate
+from kvplan.api.arguments import by_name
 from kvplan.api.deployments import deployment_of
 from kvplan.api.loading import EngineLike, GpuLike, ModelLike, load_engine, load_gpu, load_model
 from kvplan.core.engine import Settings
@@ -16,6 +17,7 @@ from kvplan.errors import UsageError
 from kvplan.planning.axes import read_axes
 from kvplan.planning.scenarios import Scenario, field_name, keywords
 from kvplan.specs import registry
+from kvplan.specs.files import located
 
 if TYPE_CHECKING:
     from typing import Unpack
@@ -96,6 +98,7 @@ def compare(
     return run_compare(estimate, dict(base), scenarios, vary=read_axes(vary))
 
 
+@by_name
 def plan(
     model: ModelLike,
     gpus: GpuLike | Sequence[GpuLike] | None = None,
@@ -243,7 +246,7 @@ def _no_lists(base: Mapping[str, Any], option: str) -> None:
     """
     for name in ("model", "gpu", "engine", "dtype", "kv_dtype"):
         value = base.get(name)
-        if isinstance(value, str) and "," in value and not Path(value).exists():
+        if isinstance(value, str) and "," in value and located(value) is None:
             word = name.replace("_", "-")
             msg = f"{word}: {value!r} is a list"
             raise UsageError(msg, hint=f"{option} {word}={value}")

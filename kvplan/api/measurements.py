@@ -35,7 +35,7 @@ def validate(
     """Predict every record of a measurement file and say how far off each prediction is.
 
     Args:
-        source: CSV, JSONL or JSON file, or rows in memory; docs/validation.md lists the columns and the benchmark files
+        source: CSV, JSONL or JSON file, or rows in memory; docs/specs.md lists the columns and the benchmark files
             that are read as well.
         group_by: Columns whose groups get tables of their own.
         defaults: Values for cells that the file leaves empty (`{"gpu": "h100"}`).

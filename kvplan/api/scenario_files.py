@@ -4,11 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from kvplan.errors import UsageError
 from kvplan.planning.scenarios import checked_fields, keywords
 from kvplan.specs.scenario_file import read_mapping, read_scenario, scenario_yaml
+
+if TYPE_CHECKING:
+    from kvplan.planning.fields import ScenarioFields
+
+#: Fields of a scenario that a plan takes too: what is served, where to look, lengths and limits.
+_PLANNED: Final = (
+    *("model", "gpu", "engine", "dtype", "kv_dtype", "tp", "pp", "dp", "ep"),
+    *("input_tokens", "output_tokens", "context", "shared_prefix_tokens", "prefix_hit_rate"),
+    *("gpu_memory_utilization", "max_num_seqs", "max_num_batched_tokens"),
+)
 
 
 def plan_request(given: Mapping[str, Any], *, scenario_file: str | Path | None = None) -> dict[str, Any]:
@@ -22,8 +32,7 @@ def plan_request(given: Mapping[str, Any], *, scenario_file: str | Path | None =
     under: dict[str, Any] = {}
     if scenario_file is not None:
         fields, sections = read_scenario_file(scenario_file)
-        shared = ("model", "gpu", "engine", "dtype", "kv_dtype", "context")
-        under = plan_arguments({name: fields[name] for name in shared if name in fields})
+        under = plan_arguments({name: fields[name] for name in _PLANNED if name in fields})
         under.update(plan_arguments(sections.get("plan") or {}))
     mine = dict(given)
     if isinstance(mine.get("prices"), str | Path):
@@ -35,6 +44,17 @@ def plan_request(given: Mapping[str, Any], *, scenario_file: str | Path | None =
         msg = "no model is given"
         raise UsageError(msg, hint="--model NAME")
     return found
+
+
+def load_scenario(path: str | Path) -> ScenarioFields:
+    """What a scenario file asks for, as keywords of `estimate`: `kvplan.estimate(**kvplan.load_scenario("chat.yaml"))`.
+
+    Raises:
+        SpecError: It can't be read.
+        UsageError: A field that does not exist, or a value that is not of its kind.
+    """
+    fields, _ = read_scenario_file(path)
+    return cast("ScenarioFields", fields)
 
 
 def read_scenario_file(path: str | Path) -> tuple[dict[str, Any], dict[str, Any]]:

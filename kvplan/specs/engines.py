@@ -46,6 +46,25 @@ def engine_versions(engine_id: str) -> tuple[str, ...]:
     return tuple(_text(version) for version in _versions(document.data))
 
 
+def version_note(engine: str) -> str | None:
+    """What to assume where a bundled engine's version lies outside those whose rules are known; None within them.
+
+    >>> version_note("vllm@0.2"), version_note("vllm@0.19.1")
+    ('engine vllm@0.2: rules of 0.6, the oldest that are known', None)
+    """
+    match = _NAME.match(engine)
+    path = registry.find("engine", match["id"]) if match else None
+    wanted = _wanted(match["version"]) if match else None
+    known = _versions(_bundled(path).data) if path is not None else []
+    if not known or wanted is None or path is None:
+        return None
+    if wanted < known[0]:
+        return f"engine {path.stem}@{_text(wanted)}: rules of {_text(known[0])}, the oldest that are known"
+    if wanted[:2] > known[-1][:2]:
+        return f"engine {path.stem}@{_text(wanted)}: rules of {_text(known[-1])}, the newest that are known"
+    return None
+
+
 def load_engine(engine: str | os.PathLike[str] | Mapping[str, Any] | Engine, *, version: str | None = None) -> Engine:
     """An engine at a version.
 
@@ -182,8 +201,9 @@ def _memory_rules(document: YamlDocument, section: Fields) -> MemoryRules:
                 converted[name] = kind(converted[name])
         if "tiers" in converted:
             converted["tiers"] = tuple(Tier(**tier) for tier in converted["tiers"])
-        if "small_tier_cards" in converted:
-            converted["small_tier_cards"] = tuple(converted["small_tier_cards"])
+        for name in ("small_tier_cards", "compact_dtypes"):
+            if name in converted:
+                converted[name] = tuple(converted[name])
     except (TypeError, ValueError) as error:
         raise SpecError(document.problem(("memory",), str(error))) from None
     return _made(document, "memory", MemoryRules, converted)

@@ -150,6 +150,17 @@ def test_scenario_files_carry_every_command(invoke, tmp_path):
         assert invoke(command, "--scenario-file", again, "--json").stdout == first.stdout
 
 
+def test_a_plan_takes_lengths_layout_and_limits_of_a_scenario(invoke, tmp_path):
+    path = tmp_path / "chat.yaml"
+    path.write_text(
+        "model: llama-3.1-8b\ngpu: l40s\ndtype: fp8\ntp: 2\ninput-tokens: 2000\noutput-tokens: 300\nmax-num-seqs: 8\n",
+        encoding="utf-8",
+    )
+    found = json.loads(invoke("plan", "--scenario-file", path, "--rate", 1, "--json").stdout)
+    assert (found["demand"]["input_tokens"], found["demand"]["output_tokens"]) == (2000, 300)
+    assert {(one["tp"], one["dtype"], one["max_num_seqs"]) for one in found["front"]} == {(2, "fp8", 8)}
+
+
 def test_a_scenario_file_with_an_unknown_field(invoke, tmp_path):
     path = tmp_path / "asked.yaml"
     path.write_text("model: llama-3-8b\ngpus: l4\n", encoding="utf-8")

@@ -25,6 +25,8 @@ def answers() -> None:
     assert_type(kvplan.plan("llama-3-8b", ["l40s"], rate=2.0, input_tokens=500, output_tokens=50).searched, int)
     assert_type(kvplan.validate("measurements.csv").answered, int)
     assert_type(kvplan.explain_log("server.log", gpu="l40s").missing, tuple[str, ...])
+    assert_type(kvplan.estimate(**kvplan.load_scenario("chat.yaml")), kvplan.Estimate)
+    assert_type(answer.latency.tpot_ms if answer.latency else None, kvplan.Range | None)
     assert_type(api.repository_of("llama-3-8b"), str)
 
 
