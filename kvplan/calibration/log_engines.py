@@ -6,7 +6,7 @@ import re
 from typing import Final
 
 from kvplan.calibration.log_pattern import GAP, INT, NAME, NUM, ONE_INT, ONE_NUM, Unit, argument, pattern
-from kvplan.core.units import GIB, KIB
+from kvplan.core.units import GIB, MIB
 
 _SGLANG_ARGUMENTS: Final[tuple[tuple[str, str, str, Unit], ...]] = (
     ("mem_fraction_static", "gpu_memory_utilization", ONE_NUM, "fraction"),
@@ -149,7 +149,7 @@ TENSORRT_LLM: Final = (
         "weights_gib",
         unit="GiB",
         keep="max",
-        factor=1 / KIB,
+        factor=MIB / GIB,
     ),
     pattern(
         "tensorrt-llm",

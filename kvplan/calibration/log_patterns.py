@@ -9,24 +9,8 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from kvplan.calibration.log_engines import LLAMA_CPP, LLAMA_CPP_BUFFERS, SGLANG, SGLANG_ARGUMENTS, TENSORRT_LLM
-from kvplan.calibration.log_pattern import Keep, Pattern, Unit
+from kvplan.calibration.log_engines import LLAMA_CPP, SGLANG, SGLANG_ARGUMENTS, TENSORRT_LLM
 from kvplan.calibration.log_vllm import VLLM, VLLM_ARGUMENTS
-
-__all__ = [
-    "ARGUMENTS",
-    "CONFIG_LINE",
-    "DEVICE_LINE",
-    "LLAMA_CPP_BUFFERS",
-    "MAKERS",
-    "PATTERNS",
-    "RESTART",
-    "SIGNS",
-    "TROUBLE",
-    "Keep",
-    "Pattern",
-    "Unit",
-]
 
 #: Lines that print a whole configuration, where short names such as `model` and `dtype` can be trusted.
 CONFIG_LINE: Final = re.compile(

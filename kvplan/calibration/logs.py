@@ -9,23 +9,21 @@ from pathlib import Path
 from typing import Final
 
 from kvplan.calibration.device_names import device_id
+from kvplan.calibration.log_engines import LLAMA_CPP_BUFFERS
+from kvplan.calibration.log_pattern import Keep, Pattern, Unit
 from kvplan.calibration.log_patterns import (
     ARGUMENTS,
     CONFIG_LINE,
     DEVICE_LINE,
-    LLAMA_CPP_BUFFERS,
     MAKERS,
     PATTERNS,
     RESTART,
     SIGNS,
     TROUBLE,
-    Keep,
-    Pattern,
-    Unit,
 )
 from kvplan.calibration.sources import read_source
 from kvplan.core.dataclass import dataclass
-from kvplan.core.units import KIB
+from kvplan.core.units import GIB, MIB
 from kvplan.errors import SpecError
 
 MAX_LINE: Final = 8_192
@@ -39,9 +37,7 @@ _VOTING_LINES: Final = 5_000
 _ESCAPES: Final = re.compile(r"\x1b(?:\[[0-9;?]{0,24}[A-Za-z]|\][^\x07\x1b]{0,200}(?:\x07|\x1b\\)?|.)?")
 _CONTROL: Final = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 _LARGEST: Final = 1e15
-_MIB_PER_GIB: Final = KIB
 
-_TEXT_UNITS: Final = frozenset({"text"})
 #: Units of groups that stand in one pattern with figures of another unit.
 _OWN_UNITS: Final[Mapping[str, Unit]] = {
     "gpu_memory_utilization": "fraction",
@@ -202,7 +198,7 @@ def _read_line(log: StartupLog, line: str, number: int, votes: dict[str, int]) -
 
 def _keep(log: StartupLog, pattern: Pattern, name: str, text: str, *, number: int, line: str) -> None:
     unit = _OWN_UNITS.get(name, pattern.unit)
-    if unit in _TEXT_UNITS:
+    if unit == "text":
         if pattern.keep != "first" or name not in log.facts:
             log.facts[name] = text.strip()
         return
@@ -240,7 +236,7 @@ def _read_buffers(
         return
     for name, needle, regex in LLAMA_CPP_BUFFERS:
         if needle in line and (match := regex.search(line)):
-            value = _number(match[2], factor=1 / _MIB_PER_GIB)
+            value = _number(match[2], factor=MIB / GIB)
             if value is None or match[1].endswith("_Host"):  # pinned memory of the CPU
                 continue
             votes["llama.cpp"] = votes.get("llama.cpp", 0) + 2

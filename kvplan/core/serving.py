@@ -96,44 +96,40 @@ def steady_state(work: StepWork, load: Load, machine: Machine) -> SteadyState:
     """Solve the closed loop of `concurrency` sequences, each `input_tokens` in and `output_tokens` out.
 
     A sequence that ends makes room for a prompt of `I` tokens, so the `D − 1` others bring `R = (D − 1) · I / O` prompt
-    tokens per iteration of a running sequence; they come `p = I / ceil(I / budget)` or more at a time, in a share `f = R / p` of iterations:
+    tokens per iteration of a running sequence; they come `p = I / ⌈I / budget⌉` or more at a time, in a share `f = R / p`
+    of iterations:
 
-    `TPOT = (1 − f) · t(D, 0) + f · t(D, p)`, `prefill = ceil(I / budget) · t(D, p)`.
+    `TPOT = (1 − f) · t(D, 0) + f · t(D, p)`, `prefill = ⌈I / budget⌉ · t(D, p)`; with `pp` pipeline stages, through which
+    the chunks of a prompt follow one another, `(⌈I / budget⌉ + pp − 1) / pp` of them.
 
     Where `f` reaches 1 prefill is the bottleneck and requests wait for it. Engines that run prompts in iterations of
-    their own add `t(0, p)` to the step instead. Little's law ties the rest:
-    `running = X · (prefill + queue + (O − 1) · TPOT)`.
+    their own add `t(0, p)` to the step instead. Little's law ties the rest: `running = X · (TTFT + (O − 1) · TPOT)` with
+    `TTFT = queue + prefill + engine`.
     """
     running = minimum(load.concurrency, minimum(load.max_num_seqs, maximum(load.capacity, 1.0)))
+    others = maximum(running - 1.0, 0.0)
     gaps = maximum(load.output_tokens - 1.0, 0.0)
     budget = maximum(load.budget_tokens - running, 1.0)
-    arriving = maximum(running - 1.0, 0.0) * load.input_tokens / maximum(load.output_tokens, 1.0)
+    arriving = others * load.input_tokens / maximum(load.output_tokens, 1.0)
     chunks = ceil(load.input_tokens / budget)
     chunk = maximum(load.input_tokens / chunks, minimum(arriving, budget))
     share = minimum(arriving / chunk, 1.0)
     decode = _decode_load(load, running)
-    mixed = _mixed_load(load, maximum(running - 1.0, 0.0) if load.mixes_prefill else 0.0, chunk=chunk, chunks=chunks)
+    mixed = _mixed_load(load, others if load.mixes_prefill else 0.0, chunk=chunk, chunks=chunks)
     decode_step = step_s(work, decode, machine)
     mixed_step = step_s(work, mixed, machine)
-    stages = (chunks + work.pp - 1.0) / work.pp  # chunks of one prompt follow one another through the pipeline
-    prefill = stages * mixed_step
+    prefill = (chunks + work.pp - 1.0) / work.pp * mixed_step
+    prompts = load.input_tokens / chunk  # iterations that one prompt fills, below 1 where several share one
     if load.mixes_prefill:
-        stall, added = mixed_step, maximum(mixed_step - decode_step, 0.0)
+        stall, added = mixed_step, prompts * maximum(mixed_step - decode_step, 0.0)
     else:
-        stall, added = mixed_step + decode_step, mixed_step
-    tpot = (1.0 - share) * decode_step + share * stall
-    added = load.input_tokens / chunk * added
+        stall, added = mixed_step + decode_step, prompts * mixed_step
     group = minimum(running, maximum(budget / load.input_tokens, 1.0))
-    if load.benchmark_requests is not None:
-        together = added * (running - 1.0) / 2.0 * minimum(running / load.benchmark_requests, 1.0)
-    elif not load.equal_lengths:
-        together = 0.0
-    elif load.mixes_prefill:
-        together = added * (group - 1.0) * _LOCKSTEP
-    else:
-        together = added * (running + group - 2.0) / 2.0
+    tpot = (1.0 - share) * decode_step + share * stall
+    if _in_waves(load):
         tpot = decode_step + added * (running - group) / 2.0 / maximum(gaps, 1.0)
-    occupied = load.input_tokens / chunk * stall / work.pp  # of the slowest stage
+    together = _together(load, running=running, group=group, added=added)
+    occupied = prompts * stall / work.pp  # of the slowest stage
     saturated = maximum(running * occupied - (prefill + gaps * tpot), 0.0) if load.mixes_prefill else 0.0
     residual = _residual(decode_step, stall, share) * minimum(running - 1.0, 1.0)
     queue = maximum(saturated, residual + together)
@@ -159,6 +155,31 @@ def steady_state(work: StepWork, load: Load, machine: Machine) -> SteadyState:
         decode_load=decode,
         mixed_load=mixed,
     )
+
+
+def _in_waves(load: Load) -> bool:
+    """True where all prompts run before the decodes go on: requests of one length on an engine that doesn't mix them."""
+    return load.equal_lengths and load.benchmark_requests is None and not load.mixes_prefill
+
+
+def _together(load: Load, *, running: Num, group: Num, added: Num) -> Num:
+    """Waiting for prompts that come at the same time, in closed-loop benchmarks; none in a steady state [s].
+
+    - A benchmark that starts at once: its first `running` requests wait for half of the others' prompts.
+    - Equal lengths in waves: for the groups before, half of `running − group` prompts, and for its own group's others.
+    - Equal lengths beside decodes: for most of its own group's others.
+
+    Args:
+        load: What is served.
+        running: Sequences that run at once.
+        group: Prompts that one iteration takes.
+        added: Time that one prompt adds to the iterations [s].
+    """
+    if load.benchmark_requests is not None:
+        return added * (running - 1.0) / 2.0 * minimum(running / load.benchmark_requests, 1.0)
+    if _in_waves(load):
+        return added * (running + group - 2.0) / 2.0
+    return added * (group - 1.0) * _LOCKSTEP if load.equal_lengths else 0.0
 
 
 def _residual(decode_step: Num, mixed: Num, share: Num) -> Num:
