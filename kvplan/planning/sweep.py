@@ -42,9 +42,9 @@ def run_sweep(
         message = "sweep: name at least one field with several values"
         raise UsageError(message, hint="for example concurrency=1:512:log2")
     _check(base, points)
-    outer = [name for name in points if name not in LOAD_FIELDS]
-    inner = {name: points[name] for name in points if name in LOAD_FIELDS}
-    fixed = {**_LOAD_DEFAULTS, **{n: v for n, v in base.items() if n in LOAD_FIELDS and v is not None}}
+    inner = {name: values for name, values in points.items() if name in LOAD_FIELDS and _are_numbers(values)}
+    outer = [name for name in points if name not in inner]
+    fixed = {**_LOAD_DEFAULTS, **_load(base)}
     fixed = {name: value for name, value in fixed.items() if name not in inner}
     shared = {name: value for name, value in base.items() if name not in LOAD_FIELDS}
     overflow = bool(shared.get("allow_context_overflow"))
@@ -59,8 +59,9 @@ def run_sweep(
     for index in np.ndindex(*(len(points[name]) for name in outer)):
         changes = {name: points[name][i] for name, i in zip(outer, index, strict=True)}
         try:
-            found = deployment({**shared, **changes})
-            answers = answer_grid(found, inner, fixed, ranges=ranges, allow_context_overflow=overflow)
+            found = deployment({**shared, **{name: v for name, v in changes.items() if name not in LOAD_FIELDS}})
+            load = {**fixed, **_load(changes)}
+            answers = answer_grid(found, inner, load, ranges=ranges, allow_context_overflow=overflow)
         except KvplanError as error:
             errors.append(error)
             told.append(f"{described(changes)}: {error}" if changes else str(error))
@@ -82,6 +83,16 @@ def run_sweep(
         errors=tuple(told),
         warnings=tuple(warnings),
     )
+
+
+def _are_numbers(values: Sequence[Any]) -> bool:
+    """True where values can be one array: switches and defaults (None) can't, and are answered one by one."""
+    return not any(value is None or isinstance(value, bool) for value in values)
+
+
+def _load(fields: Mapping[str, Any]) -> dict[str, Any]:
+    """The fields that describe the load, without those that are left to their default."""
+    return {name: value for name, value in fields.items() if name in LOAD_FIELDS and value is not None}
 
 
 def _check(base: Mapping[str, Any], axes: Mapping[str, Sequence[Any]]) -> None:

@@ -50,6 +50,20 @@ def scalar(fields, point):
     return answer, found
 
 
+@pytest.mark.parametrize(
+    ("name", "values"),
+    [("equal_lengths", [True, False]), ("benchmark_requests", [None, 100]), ("source_tokens", [None, 100]), ("context", [None, 4096])],
+)  # fmt: skip
+def test_switches_and_defaults_are_axes_too(name, values):
+    fields = {"model": "whisper-large-v3" if name == "source_tokens" else "llama-3-8b", "gpu": "l40s", "output_tokens": 64}
+    sweep = kvplan.sweep(**fields, concurrency=[1, 8], **{name: values}, input_tokens=128)
+    for index, concurrency in enumerate([1, 8]):
+        for place, value in enumerate(values):
+            answer = kvplan.estimate(**fields, concurrency=concurrency, input_tokens=128, **{name: value})
+            assert sweep["ttft_ms"][index, place] == pytest.approx(answer.latency.ttft_ms.mid, rel=SAME)
+            assert sweep["max_concurrency"][index, place] == answer.capacity.max_concurrency
+
+
 @pytest.mark.parametrize("fields", DEPLOYMENTS, ids=lambda one: f"{one['model']} {one.get('engine', 'vllm')}")
 @settings(max_examples=12, deadline=None)
 @given(concurrency=COUNTS, inputs=COUNTS, outputs=COUNTS)
