@@ -32,8 +32,6 @@ PER_PLACE = 2
 #: Identity for equality and the reverse: the same on None, enums and the small strings that are compared here.
 SAME = {f"core/ReplaceComparisonOperator_{name}" for name in ("Is_Eq", "IsNot_NotEq", "Eq_Is", "NotEq_IsNot")}
 SURVIVED, KILLED, HUNG = "survived", "killed", "hung"
-#: Modules whose formulas are tested elsewhere: `__init__` is empty, the others are timing's.
-TIMING = {"__init__", "step", "roofline", "serving", "collectives", "work", "efficiency"}
 
 
 class Mutant:
@@ -163,12 +161,12 @@ def outcomes(module: str, drawn: list[Mutant], *, copy: Path, seconds: float) ->
 def main() -> None:
     """Sample, run, and print a table with the survivors below it."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("modules", nargs="*", help="modules of kvplan/core; all but those of timing by default")
+    parser.add_argument("modules", nargs="*", help="modules of kvplan/core; all by default")
     parser.add_argument("-n", "--count", type=int, default=60, help="mutants of one module")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--seconds", type=float, default=60.0, help="after which a mutant counts as hung")
     asked = parser.parse_args()
-    modules = asked.modules or sorted({path.stem for path in (ROOT / CORE).glob("*.py")} - TIMING)
+    modules = asked.modules or sorted({path.stem for path in (ROOT / CORE).glob("*.py")} - {"__init__"})
     with tempfile.TemporaryDirectory() as folder:
         copy = Path(folder)
         for name in COPIED:
