@@ -17,10 +17,15 @@ BURST: Final = (
     "that start all at once (InferenceX protocol)"
 )
 IN_STEP: Final = "rows without a length range are closed-loop runs of equal lengths, whose prompts come together"
+MIXED: Final = (
+    "rows of mixed lengths (so named, or with lengths that are no round numbers) are a steady load of their means"
+)
 PREFILL_ALONE: Final = "rows with a TTFT alone, one request at a time, are a prompt and its first token"
 
 _UNIFORM: Final = re.compile(r"uniform\s+([0-9]*\.?[0-9]+)\s*(?:-|–|to)\s*([0-9]*\.?[0-9]+)\s+of\s+nominal\Z")
 _FIXED: Final = frozenset({"fixed", "exact", "constant"})
+_MIXED: Final = frozenset({"mixed", "varied", "natural", "dataset"})
+_ROUND: Final = (32, 50)
 _VERSION: Final = re.compile(r"[~>=≥v\s]{0,3}([0-9]{1,4}(?:\.[0-9]{1,6}){1,3})")
 _UNTAGGED: Final = re.compile(r"\s*v?0\.(?:0|1)\.dev")
 _LATENCY: Final = frozenset({"ttft_ms", "tpot_ms", "e2e_ms", "output_tokens_per_second"})
@@ -82,9 +87,10 @@ class Record:
                 *assumptions,
                 BURST,
             )
-        in_step = requests is None and self.concurrency > 1 and self.is_latency
-        if in_step:
-            assumptions = (*assumptions, IN_STEP)
+        in_step = False
+        if requests is None and self.concurrency > 1 and self.is_latency:
+            in_step = self.is_of_one_length
+            assumptions = (*assumptions, IN_STEP if in_step else MIXED)
         scale = 1.0 if factor is None else factor
         if self.is_prefill_alone:
             assumptions = (*assumptions, PREFILL_ALONE)
@@ -124,6 +130,20 @@ class Record:
         return not _LATENCY.isdisjoint(self.measured)
 
     @property
+    def is_of_one_length(self) -> bool:
+        """True where all requests have one length: the row says so, or says nothing and its lengths are round numbers.
+
+        Those who measure with made-up prompts choose multiples of 32 or 50; means of real ones are seldom that.
+        """
+        words = (self.length_distribution or "").strip().casefold()
+        if words:
+            return words in _FIXED
+        return all(
+            tokens == 1 or any(tokens % step == 0 for step in _ROUND)
+            for tokens in (self.input_tokens, self.output_tokens)
+        )
+
+    @property
     def is_prefill_alone(self) -> bool:
         """True where a TTFT is all that was timed, of one request at a time: what follows it needs no room."""
         return self.concurrency == 1 and _LATENCY & self.measured.keys() == {"ttft_ms"}
@@ -151,6 +171,8 @@ def length_factor(text: str | None) -> tuple[float | None, tuple[str, ...]]:
     if match and 0 < (low := float(match[1])) <= (high := float(match[2])) <= 1:
         factor = (low + high) / 2
         return factor, (f"lengths {words}: predicted at their mean, {factor:g} of the nominal input and output",)
+    if words in _MIXED:
+        return None, ()
     return None, ("a length_distribution that is not understood: predicted at the nominal lengths",)
 
 

@@ -215,3 +215,20 @@ def test_a_prompt_timed_alone_needs_no_room_for_an_answer(tmp_path):
     alone, busy = read_records(written(tmp_path, text)).records
     assert (alone.scenario()[0]["output_tokens"], alone.context) == (1, 4097)
     assert (busy.scenario()[0]["output_tokens"], busy.context) == (4096, 8192)
+
+
+@pytest.mark.parametrize(
+    ("words", "tokens", "in_step"),
+    [
+        ("", (1024, 100), True), ("", (8000, 1), True), ("", (282, 352), False), ("", (256, 348), False),
+        ("fixed", (282, 352), True), ("mixed", (1024, 128), False), ("lognormal", (1024, 128), False),
+    ],
+)  # fmt: skip
+def test_means_of_mixed_lengths_are_not_prompts_that_come_together(tmp_path, words, tokens, in_step):
+    """Benchmarks of made-up prompts have round lengths; 282 and 352 are means, whose requests keep no step."""
+    text = "model,gpu,input_tokens,output_tokens,concurrency,length_distribution,tpot_ms\n"
+    [record] = read_records(written(tmp_path, f"{text}m,g,{tokens[0]},{tokens[1]},8,{words},20\n")).records
+    arguments, assumed = record.scenario()
+    assert arguments["equal_lengths"] is in_step
+    assert any("come together" in one for one in assumed) is in_step
+    assert any("mixed lengths" in one for one in assumed) is not in_step
