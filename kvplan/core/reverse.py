@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import ClassVar
 
 from kvplan.core.dataclass import dataclass
+from kvplan.core.dtypes import kv_bits
 from kvplan.core.ledger import Account, Question, account
 from kvplan.core.results import Dumpable
 from kvplan.errors import UsageError
@@ -60,6 +61,25 @@ def gpus_for(question: Question, *, choices: Sequence[int] = _TP_CHOICES) -> int
     return None
 
 
+def sequences_for(question: Question) -> int:
+    """Sequences of the asked length that run at once over the whole deployment, as it stands."""
+    found = account(question)
+    if found.room_bytes <= 0:
+        return 0
+    each = min(int(found.pool.sequences(question.context)), found.limits.max_num_seqs)
+    return each * question.layout.dp
+
+
+def kv_dtype_for(question: Question) -> str | None:
+    """The cache format that holds the asked sequences: the question's own, else the engine's compact one, else None."""
+    compact = question.engine.memory.compact_kv_dtype
+    for name in (question.kv_dtype, compact):
+        asked = None if name is None else replace(question, kv_dtype=name)
+        if asked is not None and kv_bits(asked.kv_dtype) <= kv_bits(question.kv_dtype) and holds(account(asked), asked):
+            return name
+    return None
+
+
 def max_model_len_for(question: Question) -> int:
     """The longest context at which the asked sequences of one replica all run at once, 0 where none does [token]."""
     found = account(question)
@@ -89,6 +109,8 @@ class Needs(Dumpable):
         tp_needed: Smallest tensor-parallel size that holds them, or None.
         gpu_count_needed: `tp_needed × pp × dp`, or None.
         max_model_len: Longest context at which the asked sequences still run at once [token].
+        sequences: How many of the asked length run at once as the deployment stands.
+        kv_dtype_needed: Cache format that holds them: the deployment's own, the engine's compact one, or None.
     """
 
     schema: ClassVar[str | None] = "kvplan.needs/1"
@@ -109,6 +131,8 @@ class Needs(Dumpable):
     tp_needed: int | None
     gpu_count_needed: int | None
     max_model_len: int
+    sequences: int
+    kv_dtype_needed: str | None
 
 
 def needs(question: Question, *, dtype: str) -> Needs:
@@ -135,4 +159,6 @@ def needs(question: Question, *, dtype: str) -> Needs:
         tp_needed=tp,
         gpu_count_needed=None if tp is None else tp * layout.pp * layout.dp,
         max_model_len=max_model_len_for(question),
+        sequences=sequences_for(question),
+        kv_dtype_needed=kv_dtype_for(question),
     )

@@ -77,7 +77,7 @@ def _more_replicas(goal: Question, found: Account) -> Iterator[str]:
         return
     replicas = ceil_div(goal.concurrency, held)
     option = goal.engine.memory.option("replicas", replicas)
-    yield f"{option} (now {goal.layout.dp}): each replica holds {_sequences(held)} of {goal.context} tokens"
+    yield f"{option} (now {goal.layout.dp}): each replica holds {_sequences(held)} of {goal.context:,} tokens"
 
 
 def _budget_changes(goal: Question, found: Account) -> Iterator[str]:
@@ -144,7 +144,7 @@ def _with_limit(goal: Question, knob: str, value: int) -> Question:
 
 def _told(changed: Question, option: str, *, now: object) -> str:
     held = account(changed).pool.sequences(changed.context)
-    return f"{option} (now {now}): holds {_sequences(held)} of {changed.context} tokens"
+    return f"{option} (now {now}): holds {_sequences(held)} of {changed.context:,} tokens"
 
 
 def _sequences(count: float) -> str:

@@ -118,8 +118,11 @@ def prices(given: Mapping[str, Any] | Iterable[str]) -> dict[str, float]:
         except (OverflowError, TypeError, ValueError):
             price = 0.0
         if not 0 < price < float("inf") or not name.strip():
-            message = f"price: {name[:80]}={str(value)[:40]} is not a price of a GPU-hour above 0"
-            raise UsageError(message, hint="--price h100-sxm=2.5")
+            shown = f"{name[:80]}: {str(value)[:40]!r}" if name.strip() and value else repr(name[:80])
+            message = f"price: {shown} is not a GPU with the price of its hour above 0"
+            raise UsageError(
+                message, hint="--price h100-sxm=2.5, once for each GPU; in a file a line `h100-sxm: 2.5` each"
+            )
         found[name.strip()] = price
     return found
 

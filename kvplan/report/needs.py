@@ -38,11 +38,13 @@ class NeedsReport:
         rows = (
             ("needed on one GPU", gib(found.needed_bytes), "weights, activations, runtime, graphs and these caches"),
             ("reserved on one GPU", gib(found.reserved_bytes), "what the engine takes when it starts"),
+            ("sequences", whole(found.sequences), "of this length that run at once as it stands"),
             (
                 "memory fraction",
                 "none holds them" if fraction is None else f"{fraction:.2f}",
                 "smallest that holds them",
             ),
+            ("KV cache format", found.kv_dtype_needed or "none holds them", "widest usual one that holds them"),
             ("tensor parallel", "none holds them" if tp is None else f"tp={tp}", _gpus(found)),
             ("context", f"{whole(found.max_model_len)} tokens", "longest at which all of them still run at once"),
         )

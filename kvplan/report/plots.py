@@ -11,6 +11,7 @@ from kvplan.errors import UsageError
 from kvplan.planning.comparison import Comparison
 from kvplan.planning.plan_result import Option, Plan
 from kvplan.report.figures import COLOURS, DASHES, HATCHES, MARKERS, figure, lettered, powers, save, short, tidy
+from kvplan.report.text import plural
 
 if TYPE_CHECKING:
     from kvplan.planning.sweep_result import Sweep
@@ -205,4 +206,5 @@ def plot_plan(plan: Plan, path: Path) -> None:
 
 def _told(one: Option) -> str:
     ranks = "×".join(f"{name}{value}" for name, value in (("tp", one.tp), ("pp", one.pp), ("dp", one.dp)) if value > 1)
-    return f"{one.gpu_count} × {one.gpu}, {one.dtype}: {one.replicas + one.spare_replicas} replicas of {ranks or 'tp1'}"
+    replicas = plural(one.replicas + one.spare_replicas, "replica")
+    return f"{one.gpu_count} × {one.gpu}, {one.dtype}: {replicas} of {ranks or 'tp1'}"

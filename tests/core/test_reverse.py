@@ -6,7 +6,16 @@ from kvplan.core.engine import Settings
 from kvplan.core.layout import Layout
 from kvplan.core.ledger import Question, account
 from kvplan.core.memory_rules import Budget, Paging
-from kvplan.core.reverse import gpus_for, holds, longest_useful, max_model_len_for, needs, utilization_for
+from kvplan.core.reverse import (
+    gpus_for,
+    holds,
+    kv_dtype_for,
+    longest_useful,
+    max_model_len_for,
+    needs,
+    sequences_for,
+    utilization_for,
+)
 from kvplan.specs.engines import load_engine
 from kvplan.specs.hardware import load_gpu
 from kvplan.specs.models import load_model
@@ -54,6 +63,30 @@ def test_gpus_is_the_smallest_tp_that_holds(question):
 def test_gpus_skips_layouts_that_the_model_cannot_have(question):
     seven = replace(question, model=load_model("qwen2.5-7b"))  # 28 heads
     assert gpus_for(seven, choices=(8, 7)) == 7
+
+
+@pytest.mark.parametrize("context", [1024, 8192, 100_000])
+def test_sequences_are_the_most_that_hold(question, context):
+    asked = replace(question, context=context, settings=Settings(max_num_seqs=100))
+    most = sequences_for(asked)
+    assert 0 < most <= 100
+    assert holds(account(asked), replace(asked, concurrency=most))
+    assert not holds(account(asked), replace(asked, concurrency=most + 1))
+
+
+def test_no_sequence_runs_where_the_weights_do_not_fit(question):
+    assert sequences_for(replace(question, model=load_model("llama-3.1-70b"))) == 0
+
+
+def test_the_cache_format_is_the_widest_that_holds(question):
+    """At 8,192 tokens of 128 KiB a sequence takes 1 GiB: 54 in 16 bits, twice as many in 8."""
+    most = sequences_for(question)
+    assert kv_dtype_for(replace(question, concurrency=most)) == "bf16"
+    assert kv_dtype_for(replace(question, concurrency=most + 1)) == "fp8"
+    assert kv_dtype_for(replace(question, concurrency=3 * most)) is None
+    narrow = replace(question, kv_dtype="int4", concurrency=3 * most)
+    assert kv_dtype_for(narrow) == "int4"
+    assert kv_dtype_for(replace(narrow, concurrency=5 * most)) is None
 
 
 def test_max_model_len_is_exact(question):
