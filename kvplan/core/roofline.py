@@ -142,8 +142,9 @@ def experts_touched(experts: ExpertWork, tokens: Num, *, skew: float) -> Num:
 def expert_cost(experts: ExpertWork, tokens: Num, machine: Machine) -> Cost:
     """Cost of the routed experts of one layer for `tokens` tokens of the whole expert-parallel group.
 
-    Touched experts stream their weights; each is padded by a tile, `min(pad, c · mean rows)`; rows of local experts and,
-    in some kernels, all chosen rows cross memory a few times more.
+    `T · k` rows are chosen in all, `T · k / ranks · ranks^x` on the slowest rank. Touched experts stream their weights;
+    each is padded by a tile, `min(pad, c · mean rows)`; rows of local experts and, in some kernels, all chosen rows
+    cross memory a few times more.
     """
     eff = machine.efficiency
     touched = experts_touched(experts, tokens, skew=eff.expert_skew)
@@ -178,7 +179,11 @@ def mean_visible(start: Num, end: Num, window: int | None) -> Num:
 
 
 def visible_tokens(attention: AttentionWork, start: Num, end: Num) -> Num:
-    """Cached entries that a query visits, averaged over contexts from `start` to `end` [token]."""
+    """Cached entries that a query visits, averaged over contexts from `start` to `end` [token].
+
+    All, those of the window, or the `top_k` picks; half of a chunk once the context has left the first one; compressed
+    attention visits its window and `min(context / ratio, top_k)` compressed entries.
+    """
     if attention.ratio is not None:
         compressed = (start + end) / 2.0 / attention.ratio
         if attention.top_k is not None:
@@ -207,7 +212,8 @@ def prompt_visible(attention: AttentionWork, own: Num, *, prior: Num) -> Num:
 def decode_attention_cost(attention: AttentionWork, *, sequences: Num, start: Num, end: Num, machine: Machine) -> Cost:
     """Cost of one layer's attention for one new token of each sequence, at contexts from `start` to `end`.
 
-    The whole visible cache is read: `sequences · visible · cache_bytes`; paging changes nothing here.
+    The whole visible cache is read: `sequences · visible · cache_bytes`; paging changes nothing here. An indexer reads
+    and scores the keys of the whole context. Query tiles share the multiprocessors: `sequences · tiles · row / SMs`.
     """
     eff = machine.efficiency
     visible = visible_tokens(attention, start, end)
@@ -230,7 +236,8 @@ def prefill_attention_cost(
     """Cost of one layer's attention for `tokens` new tokens of `prompts` prompts (or part of one) after `prior` cached ones.
 
     For one prompt `tokens · (prior + tokens / 2)` query–key pairs, each query seeing its window at most; a pair costs its
-    products and a softmax, which the matrix units do not speed up. Keys and values are read once for all queries.
+    products and a softmax, which the matrix units do not speed up. Keys and values are read once for all queries,
+    those beyond a window too.
     """
     eff = machine.efficiency
     prompts = maximum(prompts, 1.0)

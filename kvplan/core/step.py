@@ -69,7 +69,7 @@ class Term:
         op: One of `OPS`.
         cost: What it asks for.
         seconds: What it takes [s].
-        communication: True for messages; `cost.bytes` are then on the wire.
+        communication: True for messages; `cost.bytes` are then what is summed, or a copy for each expert or stage to come.
     """
 
     op: str

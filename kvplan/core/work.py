@@ -28,7 +28,8 @@ class GemmWork:
     Attributes:
         op: Name in the breakdown.
         elements: Weight elements of one [element].
-        inputs: Length of its dot products on this GPU [element].
+        inputs: Length of its dot products, as if ranks always divided outputs; output and down projections divide their
+            inputs instead, which moves as many bytes where both are alike [element].
         weight_bytes: Bytes of its weights [byte].
         activation_bytes: Bytes of inputs and outputs per token [byte].
         compute: Compute format (`mxfp4` as well: which units multiply it depends on the card).

@@ -75,6 +75,12 @@ def test_one_kernel_takes_one_input_format_and_division(second, kernels):
     assert sum(count * elements for count, elements in found) == matrix().elements + second.elements
 
 
+def test_replicated_neighbours_run_together():
+    """The latents of queries and of keys and values: every rank computes both whole."""
+    [both] = products(work_of(forward(matrix(shards=1), matrix(shards=1)), layout=Layout(tp=4)), "feed_forward_gemm")
+    assert both.elements == 2 * 2048
+
+
 def test_only_neighbours_run_together():
     work = work_of(forward(matrix(), matrix(in_features=128), matrix(out_features=8)))
     found = [(gemm.inputs, gemm.elements) for gemm in products(work, "feed_forward_gemm")]
