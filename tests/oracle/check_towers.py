@@ -25,6 +25,7 @@ sys.path.insert(1, str(Path(__file__).parents[2]))
 
 import torch
 import transformers
+from check_transformers import keep
 from tower_cases import CASES, OneOf
 from transformers import CONFIG_MAPPING
 from transformers.models.auto import modeling_auto
@@ -130,7 +131,7 @@ def main() -> int:
                 print(f"    {name}: kvplan {counted}, transformers {expected}: {json.dumps(data)}")  # noqa: T201
         print(f"{name:24} {equal} of {arguments.trials} equal", flush=True)  # noqa: T201
     if arguments.record:
-        arguments.record.write_text("".join(row + "\n" for row in rows), encoding="utf-8")
+        keep(arguments.record, rows)
     print(f"{bad} not equal")  # noqa: T201
     return 1 if bad else 0
 

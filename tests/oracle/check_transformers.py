@@ -240,6 +240,16 @@ def check(
     return counts, said
 
 
+def keep(path: Path, rows: list[str]) -> None:
+    """Put rows into a file in place of those that it has of the same families; all others stay."""
+    families = {json.loads(row)["config"]["model_type"] for row in rows}
+    lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
+    others = [
+        line for line in lines if line.startswith("#") or json.loads(line)["config"]["model_type"] not in families
+    ]
+    path.write_text("".join(f"{line}\n" for line in (*others, *rows)), encoding="utf-8")
+
+
 def main() -> int:
     """Check the families named on the command line, or all that both libraries know."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -274,7 +284,7 @@ def main() -> int:
             lines.append("    " + text[:300])
     lines.append(f"{bad} wrong")
     if arguments.record:
-        arguments.record.write_text("\n".join(rows) + "\n")
+        keep(arguments.record, rows)
     if arguments.output:
         arguments.output.write_text("\n".join(lines) + "\n")
     print(lines[-1])  # noqa: T201

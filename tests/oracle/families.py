@@ -456,6 +456,15 @@ FAMILIES = {
     "ministral": {"base": {"head_dim": 32}},
     "internlm3": {"bundles": [[{"qkv_bias": True, "bias": True}, {"qkv_bias": False, "bias": False}]]},
     "modernbert": {"base": {"num_attention_heads": 4}},
+    "modernbert-decoder": {
+        "base": {"num_attention_heads": 4, "max_position_embeddings": 64},
+        "bundles": [
+            [{"norm_bias": True}, {"norm_bias": False}],
+            [{"decoder_bias": True}, {"decoder_bias": False}],
+            [{"classifier_bias": True}, {"classifier_bias": False}],
+            [{"local_attention": 32}, {"local_attention": 64}],
+        ],
+    },
     "mpnet": {"base": {"num_attention_heads": 4}},
     "nomic_bert": {"base": {"num_attention_heads": 4}},
     "opt": {"base": {"num_attention_heads": 4}},

@@ -1,23 +1,32 @@
-"""Newer encoders: ModernBERT, Nomic Embed, EuroBERT."""
+"""Newer encoders: ModernBERT (and its twin that decodes), Nomic Embed, EuroBERT."""
 
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Final
 
 from kvplan.core.model import Attention, DenseFeedForward, Layer
-from kvplan.core.tensors import TensorClass, norm, vector
+from kvplan.core.tensors import TensorClass, linear, norm, vector
 from kvplan.specs.huggingface import blocks
 from kvplan.specs.huggingface.blueprint import Blueprint
 from kvplan.specs.huggingface.config import Config
 from kvplan.specs.huggingface.encoder import Names, blueprint_of, embeddings
 from kvplan.specs.huggingface.encoder_heads import HeadStyle, read_head
+from kvplan.specs.huggingface.gpt import multi_head
 from kvplan.specs.huggingface.llama import llama
+
+_SIZES: Final = {
+    "vocab_size": 50_368,
+    "hidden_size": 768,
+    "num_hidden_layers": 22,
+    "num_attention_heads": 12,
+    "intermediate_size": 1152,
+}
 
 
 def modernbert(config: Config) -> Blueprint:
     """ModernBERT: fused projections, gated feed-forward, two of three layers attend to a window only."""
-    config.with_defaults({"vocab_size": 50_368, "hidden_size": 768, "num_hidden_layers": 22})
-    config.with_defaults({"num_attention_heads": 12, "intermediate_size": 1152})
+    config.with_defaults(_SIZES)
     dims = blocks.read_dimensions(config)
     hidden, count = dims.hidden_size, dims.num_hidden_layers
     inner = config.integer("intermediate_size")
@@ -65,6 +74,60 @@ def modernbert(config: Config) -> Blueprint:
         ),
         layer_prefix="layers.{i}.",
     )
+
+
+def modernbert_decoder(config: Config) -> Blueprint:
+    """Ettin's decoders: ModernBERT with separate projections and a causal mask.
+
+    `local_attention` counts both sides of a token as in the encoder; a decoder's window is the half of it. The first
+    layer has no norm before attention.
+    """
+    dims = multi_head(config.with_defaults({**_SIZES, "max_position_embeddings": 8192}))
+    hidden, count = dims.hidden_size, dims.num_hidden_layers
+    bias = config.boolean("attention_bias", default=False)
+    norm_bias = config.boolean("norm_bias", default=False)
+    every = config.integer("global_attn_every_n_layers", default=3)
+    windows = blocks.read_windows(
+        config,
+        count,
+        window=config.integer("local_attention", default=128, minimum=2) // 2,
+        default=tuple(bool(i % every) for i in range(count)),
+    )
+    attention = blocks.gqa(dims, name="attn", names=("q_proj", "k_proj", "v_proj", "Wo"), qkv_bias=bias, o_bias=bias)
+    made = blocks.stack(
+        dims,
+        mixers=blocks.windowed(attention, windows),
+        feed_forward=blocks.plain_mlp(
+            ("mlp.Wi", "mlp.Wo"),
+            hidden,
+            config.integer("intermediate_size"),
+            up_factor=2,
+            bias=config.boolean("mlp_bias", default=False),
+        ),
+        layer_tensors=blocks.norms(("attn_norm", "mlp_norm"), hidden, bias=norm_bias),
+        tensors=blocks.ends(
+            config,
+            dims,
+            tied_default=True,
+            final_norm=(
+                *blocks.norms(("model.embeddings.norm", "model.final_norm"), hidden, bias=norm_bias),
+                *linear(
+                    "lm_head.dense",
+                    TensorClass.HEAD,
+                    out_features=hidden,
+                    in_features=hidden,
+                    bias=config.boolean("classifier_bias", default=False),
+                ),
+                *norm("lm_head.norm", hidden, bias=norm_bias),
+            ),
+            embedding_name="model.embeddings.tok_embeddings",
+            head_name="decoder",
+            head_bias=config.boolean("decoder_bias", default=True),
+        ),
+    )
+    first = replace(made.layers[0], tensors=norm("mlp_norm", hidden, bias=norm_bias))
+    config.ignore("sliding_window", "global_rope_theta", "local_rope_theta")
+    return replace(made, layers=(first, *made.layers[1:]))
 
 
 def nomic_bert(config: Config) -> Blueprint:

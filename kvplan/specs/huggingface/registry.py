@@ -251,6 +251,7 @@ FAMILIES: Final[dict[str, tuple[str, str]]] = {
     "electra": ("encoder", "electra"),
     "eurobert": ("encoder_modern", "eurobert"),
     "modernbert": ("encoder_modern", "modernbert"),
+    "modernbert-decoder": ("encoder_modern", "modernbert_decoder"),
     "mpnet": ("encoder", "mpnet"),
     "nomic_bert": ("encoder_modern", "nomic_bert"),
     "roberta": ("encoder", "roberta"),
