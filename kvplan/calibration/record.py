@@ -20,6 +20,7 @@ IN_STEP: Final = "rows without a length range are closed-loop runs of equal leng
 MIXED: Final = (
     "rows of mixed lengths (so named, or with lengths that are no round numbers) are a steady load of their means"
 )
+DECODE_ALONE: Final = "rows of llama.cpp with a TPOT alone, several requests at a time, are batches whose prompts are done (llama-batched-bench)"
 PREFILL_ALONE: Final = "rows with a TTFT alone, one request at a time, are a prompt and its first token"
 
 _UNIFORM: Final = re.compile(r"uniform\s+([0-9]*\.?[0-9]+)\s*(?:-|–|to)\s*([0-9]*\.?[0-9]+)\s+of\s+nominal\Z")
@@ -90,7 +91,8 @@ class Record:
         in_step = False
         if requests is None and self.concurrency > 1 and self.is_latency:
             in_step = self.is_of_one_length
-            assumptions = (*assumptions, IN_STEP if in_step else MIXED)
+            told = DECODE_ALONE if self.is_decode_alone else IN_STEP if in_step else MIXED
+            assumptions = (*assumptions, told)
         scale = 1.0 if factor is None else factor
         if self.is_prefill_alone:
             assumptions = (*assumptions, PREFILL_ALONE)
@@ -147,6 +149,12 @@ class Record:
     def is_prefill_alone(self) -> bool:
         """True where a TTFT is all that was timed, of one request at a time: what follows it needs no room."""
         return self.concurrency == 1 and _LATENCY & self.measured.keys() == {"ttft_ms"}
+
+    @property
+    def is_decode_alone(self) -> bool:
+        """True where the decode steps of a batch are all that was timed, as llama-batched-bench does."""
+        alone = _LATENCY & self.measured.keys() == {"tpot_ms"}
+        return alone and self.concurrency > 1 and self.engine.partition("@")[0] == "llama.cpp"
 
     @property
     def engine_name(self) -> str:

@@ -74,6 +74,8 @@ def predict(record: Record, planner: Planner, assumptions: dict[str, None]) -> V
     except KvplanError as error:
         return _row(record, None, {}, reason=_one_line(error))
     figures = quantities(estimate)
+    if record.is_decode_alone and estimate.latency is not None:
+        figures["tpot_ms"] = estimate.latency.decode_step_ms
     missing = [name for name in record.measured if name not in figures]
     reason = ""
     if missing:
