@@ -272,7 +272,7 @@ def _check_offsets(reader: _Reader, infos: list[tuple[GgufTensor, int]], metadat
             reader.refuse(f"{tensor.name[:80]!r}: overlaps another tensor")
         end = offset + tensor.stored_bytes
     if infos and data + end > reader.size:
-        reader.refuse(f"is truncated: tensors end at byte {data + end} of {reader.size}")
+        reader.refuse(f"is truncated: tensors end at byte {data + end} of {reader.size}; an unfinished download?")
 
 
 def _check_names(tensors: tuple[GgufTensor, ...], source: str) -> None:

@@ -86,6 +86,16 @@ def test_engines_show(invoke):
     assert json.loads(ask(invoke, "engines", "show", "ideal", "--json"))["id"] == "ideal"
 
 
+@pytest.mark.parametrize("name", ["vllm@0.19", "llama.cpp", "sglang"])
+def test_a_bundled_engine_written_as_a_profile_answers_as_it_does(name, tmp_path, invoke):
+    path = tmp_path / "my-engine.yaml"
+    assert ask(invoke, "engines", "show", name, "-o", path) == ""
+    asked = ("estimate", "--model", "llama-3-8b", "--gpu", "rtx-4090", "--dtype", "int8", "--json")
+    mine, bundled = (json.loads(ask(invoke, *asked, "--engine", engine)) for engine in (path, name))
+    for part in ("memory", "capacity", "latency", "throughput"):
+        assert mine[part] == bundled[part]
+
+
 @pytest.mark.parametrize(("group", "name"), [("models", "lama-3-8b"), ("gpus", "a100-80"), ("engines", "vlm")])
 def test_unknown_names_get_the_nearest(group, name, invoke):
     result = invoke(group, "show", name)
