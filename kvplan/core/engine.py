@@ -11,6 +11,7 @@ from kvplan.core.efficiency import Efficiency
 from kvplan.core.hardware import Gpu
 from kvplan.core.memory_rules import MemoryRules, StateMode
 from kvplan.core.model import Model
+from kvplan.core.numeric import check_count
 from kvplan.core.units import GIB
 from kvplan.errors import UsageError
 
@@ -77,22 +78,15 @@ class Settings:
             raise UsageError(
                 msg, hint=f"{fraction:g} % is {fraction / 100:g}" if fraction >= _SURELY_PER_CENT else None
             )
-        for name in (
-            "max_num_seqs",
-            "max_num_batched_tokens",
-            "gpu_memory_bytes",
-            "block_size",
-            "max_lora_rank",
-            "dcp",
-        ):
+        for name in ("max_num_seqs", "max_num_batched_tokens", "block_size", "max_lora_rank", "dcp"):
             value = getattr(self, name)
-            if value is not None and value < 1:
-                msg = f"{name}: must be at least 1, not {value}"
-                raise UsageError(msg)
+            if value is not None:
+                check_count(name, value)
         for name in ("max_loras", "speculative_tokens"):
-            if getattr(self, name) < 0:
-                msg = f"{name}: must be at least 0, not {getattr(self, name)}"
-                raise UsageError(msg)
+            check_count(name, getattr(self, name), least=0)
+        if self.gpu_memory_bytes is not None and self.gpu_memory_bytes < 1:
+            msg = f"gpu_memory_bytes: must be at least 1, not {self.gpu_memory_bytes}"
+            raise UsageError(msg)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,7 +8,7 @@ from kvplan.core.blocks import Pool
 from kvplan.core.deployment import Deployment
 from kvplan.core.memory import plan_memory
 from kvplan.core.model import Model
-from kvplan.core.numeric import Num, maximum, minimum
+from kvplan.core.numeric import Num, check_count, maximum, minimum
 from kvplan.core.results import Estimate, Latency, OpTime, Range, Scenario, Throughput
 from kvplan.core.serving import Load, SteadyState, steady_state
 from kvplan.core.step import breakdown
@@ -111,9 +111,7 @@ def _context(
 ) -> int:
     needed = workload.input_tokens + workload.output_tokens
     planned = context if context is not None else needed
-    if planned < 1:
-        msg = f"context: must be at least 1, not {planned}"
-        raise UsageError(msg)
+    check_count("context", planned)
     if context is not None and context < needed:
         msg = f"context: {context} is below input + output = {needed} tokens"
         raise UsageError(msg, hint=f"raise context to {needed} or shorten the workload")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from kvplan.core.dataclass import dataclass
 from kvplan.core.model import Attention, LatentAttention, MixtureOfExperts, Model
+from kvplan.core.numeric import check_count
 from kvplan.core.tensors import Tensor, TensorClass
 from kvplan.errors import UsageError
 
@@ -29,9 +30,8 @@ class Layout:
     def __post_init__(self) -> None:
         for name in ("tp", "pp", "dp", "ep"):
             value = getattr(self, name)
-            if value is not None and value < 1:
-                msg = f"{name}: must be at least 1, not {value}"
-                raise UsageError(msg)
+            if value is not None:
+                check_count(name, value)
 
     @property
     def gpu_count(self) -> int:

@@ -5,10 +5,14 @@ The core is written once with `+ - * /`, powers and these; a scenario is plain n
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
+
+from kvplan.errors import UsageError
 
 #: A plain number, or an array of numbers of any library that speaks the array API standard.
 Num = Any
+#: More tokens, sequences or ranks than anyone will count, in a number whose products floats can hold.
+MOST: Final = 10**12
 
 
 def minimum(a: Num, b: Num) -> Num:
@@ -47,6 +51,24 @@ def everywhere(condition: Num) -> bool:
     True
     """
     return condition if isinstance(condition, bool) else bool(condition.all())
+
+
+def check_count(name: str, value: Num, *, least: int = 1) -> None:
+    """Refuse a count, or an array of them, that is too small, too large or not a number.
+
+    Raises:
+        UsageError: It is.
+
+    >>> check_count("tp", 0)
+    Traceback (most recent call last):
+    kvplan.errors.UsageError: tp: must be at least 1, not 0
+    """
+    if not everywhere(value >= least):
+        msg = f"{name}: must be at least {least}, not {value}"
+        raise UsageError(msg)
+    if not everywhere(value <= MOST):
+        msg = f"{name}: must be at most {MOST:,}"
+        raise UsageError(msg)
 
 
 def floor(value: Num) -> Num:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from kvplan.core.dataclass import dataclass
-from kvplan.core.numeric import Num, everywhere
+from kvplan.core.numeric import Num, check_count, everywhere
 from kvplan.errors import UsageError
 
 
@@ -36,9 +36,11 @@ class Workload:
 
     def __post_init__(self) -> None:
         for name in ("input_tokens", "output_tokens", "concurrency"):
-            if not everywhere(getattr(self, name) >= 1):
-                msg = f"{name}: must be at least 1, not {getattr(self, name)}"
-                raise UsageError(msg)
+            check_count(name, getattr(self, name))
+        for name in ("benchmark_requests", "source_tokens"):
+            if getattr(self, name) is not None:
+                check_count(name, getattr(self, name), least=0)
+        check_count("network_ms", self.network_ms, least=0)
         if not everywhere(self.shared_prefix_tokens >= 0) or not everywhere(
             self.shared_prefix_tokens <= self.input_tokens
         ):

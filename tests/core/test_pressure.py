@@ -7,11 +7,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import kvplan
-from kvplan.errors import KvplanError
+from kvplan.errors import KvplanError, UsageError
 from kvplan.report.estimate import EstimateReport
 from kvplan.report.render import Form, render
 from tests.fuzz.guard import check_shown
-from tests.fuzz.readers import estimate_is_sound
+from tests.fuzz.reader import estimate_is_sound
 
 #: A mixture of experts of ten million million parameters.
 VAST = {
@@ -77,3 +77,17 @@ def test_laws_hold_or_one_line_says_why_not(  # noqa: PLR0917 - hypothesis gives
 def test_memory_beyond_sense_is_refused(value):
     with pytest.raises(KvplanError, match="gpu_memory_gib: must be above 0 and at most"):
         kvplan.estimate("llama-3-8b", "l4", gpu_memory_gib=value)
+
+
+COUNTS = (
+    *("input_tokens", "output_tokens", "concurrency", "context", "benchmark_requests", "source_tokens", "network_ms"),
+    *("tp", "pp", "dp", "ep", "dcp", "max_num_seqs", "max_num_batched_tokens", "max_loras", "max_lora_rank"),
+)
+
+
+@pytest.mark.parametrize("name", COUNTS)
+@pytest.mark.parametrize("value", [10**12 + 1, 10**308, 10**400, float("inf")])
+def test_counts_beyond_all_measure_are_refused(name, value):
+    """Their products would be infinite times, or integers that no float can hold."""
+    with pytest.raises(UsageError, match=rf"{name}: must be at most 1,000,000,000,000\Z"):
+        kvplan.estimate("llama-3-8b", "a100-80g", **{name: value})
