@@ -136,7 +136,7 @@ def _kubernetes(service: Service) -> Sequence[dict[str, Any]]:
     container = {
         "name": name,
         "image": image(service),
-        _words_key(service): [word.replace("$(", "$$(") for word in _command(service)],  # Kubernetes would too
+        _words_key(service): [word.replace("$", "$$") for word in _command(service)],  # Kubernetes too, for $(NAME)
         "env": [
             {"name": "HF_TOKEN", "valueFrom": {"secretKeyRef": {"name": "hf-token", "key": "token", "optional": True}}}
         ],

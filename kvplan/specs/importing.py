@@ -13,7 +13,7 @@ from kvplan.core.dataclass import dataclass
 from kvplan.core.model import Model
 from kvplan.core.parameters import parameters_total, weights_bytes_model
 from kvplan.errors import SpecError, UsageError
-from kvplan.specs.files import located
+from kvplan.specs.files import is_regular, located
 from kvplan.specs.huggingface import canonical_id
 from kvplan.specs.models import load_spec, read_json
 from kvplan.specs.yaml import dump_yaml
@@ -89,7 +89,7 @@ def _spec(source: str) -> tuple[dict[str, Any], int | None, tuple[str, ...]]:
         config_path = path / "config.json" if path.is_dir() else path
         plain = config_path.name == "config.json"
         sidecar_path = config_path.with_name(_SIDECAR) if plain else config_path.with_suffix(f".{_SIDECAR}")
-        sidecar = read_json(sidecar_path) if sidecar_path.is_file() else None
+        sidecar = read_json(sidecar_path) if is_regular(sidecar_path) else None
         config = read_json(config_path)
         named = config.get("_name_or_path")
         name = named if isinstance(named, str) and named and not named.startswith((".", "/", "~")) else ""

@@ -12,7 +12,7 @@ from kvplan.core.model import Model
 from kvplan.errors import SpecError, UsageError
 from kvplan.specs import registry
 from kvplan.specs.bundled import load_bundled
-from kvplan.specs.files import MOST_JSON_ITEMS, located, named, parse_json, read_bytes
+from kvplan.specs.files import MOST_JSON_ITEMS, is_regular, located, named, parse_json, read_bytes
 from kvplan.specs.huggingface import canonical_id, from_config
 from kvplan.specs.overrides import override
 
@@ -175,7 +175,7 @@ def _from_path(path: Path, *, assume_plain: bool, overrides: Mapping[str, Any] |
 def _from_folder(folder: Path, *, assume_plain: bool, overrides: Mapping[str, Any] | None) -> Model:
     """A downloaded checkpoint: its config, and its weights' headers where they are there."""
     config = folder / "config.json"
-    if not config.is_file():
+    if not is_regular(config):
         files = sorted(path for path in folder.glob("*.gguf") if path.is_file())
         if files:
             return _from_path(files[0], assume_plain=assume_plain, overrides=overrides)
@@ -193,7 +193,7 @@ def _from_folder(folder: Path, *, assume_plain: bool, overrides: Mapping[str, An
 def _from_config_file(path: Path, *, assume_plain: bool, overrides: Mapping[str, Any] | None) -> Model:
     data = read_json(path)
     sidecar_path = path.with_name(_SIDECAR) if path.name == "config.json" else path.with_suffix(f".{_SIDECAR}")
-    sidecar = read_json(sidecar_path) if sidecar_path.is_file() else None
+    sidecar = read_json(sidecar_path) if is_regular(sidecar_path) else None
     model = from_config(
         override(data, overrides),
         source=str(path),
