@@ -235,11 +235,11 @@ def test_means_of_mixed_lengths_are_not_prompts_that_come_together(tmp_path, wor
     assert any("mixed lengths" in one for one in assumed) is not in_step
 
 
-def test_a_tpot_alone_of_several_at_once_is_a_decode_step_under_llama_cpp(tmp_path):
+def test_a_tpot_alone_of_several_at_once_is_a_decode_step_under_llama_cpp(tmp_path, planner):
     """llama-batched-bench takes all prompts first: 4 × 8,192 tokens before 32 steps would be most of a closed loop."""
     text = "model,gpu,engine,input_tokens,output_tokens,concurrency,ttft_ms,tpot_ms\n"
     rows = ("llama.cpp,8192,32,4,,9", "llama.cpp,8192,32,1,,9", "llama.cpp,8192,32,4,5,9", "vllm,8192,32,4,,9")
     path = written(tmp_path, text + "".join(f"llama-3.1-8b,rtx-6000-ada,{row}\n" for row in rows))
     assert [one.is_decode_alone for one in read_records(path).records] == [True, False, False, False]
-    batch, _, loop, _ = validate(path).rows
+    batch, _, loop, _ = validate(path, planner=planner).rows
     assert loop.predicted["tpot_ms"] > 3 * batch.predicted["tpot_ms"]
