@@ -503,6 +503,7 @@ CASES: dict[str, dict[str, Any]] = {
         QWEN_VIT,
         architectures=["Qwen2_5OmniThinkerForConditionalGeneration"],
         audio_config={**WHISPER_ENCODER, "output_dim": 24},
+        **{"*": TIED},
     ),
     "qwen2_5_vl": OneOf(
         pair("qwen2_5_vl", text("qwen2_5_vl_text"), QWEN_VIT, **{"*": TIED}),
@@ -524,6 +525,7 @@ CASES: dict[str, dict[str, Any]] = {
         QWEN3_VIT,
         architectures=["Qwen3OmniMoeThinkerForConditionalGeneration"],
         audio_config={**WHISPER_ENCODER, "output_dim": 24, "downsample_hidden_size": 12},
+        **{"*": TIED},
     ),
     "qwen3_vl": pair("qwen3_vl", text("qwen3_vl_text", head_dim=16, attention_bias=BOOL), QWEN3_VIT, **{"*": TIED}),
     "qwen3_vl_moe": pair(

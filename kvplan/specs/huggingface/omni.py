@@ -127,7 +127,8 @@ def qwen3_omni_moe_thinker(config: Config) -> Blueprint:
 
 
 def _thinker(config: Config, *, text_type: str, vision: TowerReader, audio: TowerReader) -> Blueprint:
-    text, _ = read_text(config, default_type=text_type, spelling=_THINKER, tying="never")
+    tied = config.boolean("tie_word_embeddings", default=False)  # whatever the nested config says
+    text, _ = read_text(config, default_type=text_type, spelling=_THINKER, tying="outer" if tied else "never")
     seeing = vision(tower_config(config))
     hearing = audio(tower_config(config, "audio_config"))
     config.ignore("position_id_per_seconds", "seconds_per_chunk", "user_token_id", "audio_start_token_id")
