@@ -6,8 +6,11 @@ import pytest
 
 import kvplan
 from kvplan import api
+from kvplan.calibration.cases import cases_of
 from kvplan.calibration.fit import scaled
+from kvplan.calibration.records import records_from_rows
 from kvplan.core.efficiency import Efficiency
+from kvplan.core.serving import steady_state
 from kvplan.errors import UsageError
 from kvplan.specs.engines import with_efficiency
 
@@ -85,3 +88,34 @@ def test_rows_of_another_engine_move_nothing(slower):
     with pytest.raises(UsageError, match="no row can be used") as refused:
         kvplan.calibrate(others, engine="llama.cpp")
     assert refused.value.hint == "measured on sglang, not llama.cpp"
+
+
+def test_rows_are_one_case_only_where_a_step_of_theirs_is_the_same(planner):
+    # As `validate` predicts each row, so the fit does: cache formats and graphs apart, with the memory that the card had.
+    given = [
+        {
+            "model": MODEL,
+            "gpu": GPU,
+            "input_tokens": 4000,
+            "output_tokens": 200,
+            "concurrency": n,
+            "tpot_ms": 10.0,
+            **more,
+        }
+        for n in (1, 16)
+        for more in ({}, {"kv_dtype": "fp8"}, {"enforce_eager": "true"})
+    ]
+    records = records_from_rows(given).records
+    engine = api.load_engine("vllm")
+    cases, skipped = cases_of(records, engine, planner=planner)
+    assert not skipped
+    assert [len(case.tpot_s) for case in cases] == [2, 2, 2]
+    assert len({case.configuration for case in cases}) == 1
+    for case, row in zip(cases, records[:3], strict=True):
+        arguments, _ = row.scenario()
+        predicted = kvplan.estimate(MODEL, GPU, **{**arguments, "concurrency": 16, "equal_lengths": True}).latency
+        state = steady_state(case.work, case.load, case.machine)
+        assert state.tpot_s[1] * 1e3 == pytest.approx(predicted.tpot_ms.mid, rel=1e-9)
+    cases, skipped = cases_of(records_from_rows([{**given[3], "total_gpu_gib": 20}]).records, engine, planner=planner)
+    assert not cases
+    assert list(skipped.values()) == ["requests would queue"]
