@@ -144,7 +144,12 @@ _FIELDS: Final[dict[str, dict[str, Any]]] = {
         min=1,
     ),
     "input_tokens": _written(
-        "--input-tokens", "--input-len", panel=WORKLOAD, help="Prompt length [tokens].", metavar="N", parser=tokens
+        "--input-tokens",
+        "--input-len",
+        panel=WORKLOAD,
+        help="Prompt length, the tokens of its images and sound among them [tokens].",
+        metavar="N",
+        parser=tokens,
     ),
     "output_tokens": _written(
         "--output-tokens", "--output-len", panel=WORKLOAD, help="Generated length [tokens].", metavar="N", parser=tokens

@@ -64,7 +64,7 @@ Users = Annotated[
     float | None,
     _load("--users", metavar="N", callback=finite, help="Users who wait for the answer, think, and ask again."),
 ]
-Think = Annotated[float, _load("--think-s", metavar="X", min=0.0, callback=finite, help="Their pause [s].")]
+Think = Annotated[float, _load("--think-s", metavar="X", min=0.0, callback=finite, help="Their pause [s]; 0 is none.")]
 _LENGTHS = {"metavar": "LENGTHS", "parser": None, "show_default": "of the trace", "rich_help_panel": _LOAD}
 Input = Annotated[
     str | None,
@@ -125,7 +125,7 @@ Price = Annotated[
     typer.Option(
         "--price",
         metavar="GPU=X",
-        help="Price of a GPU-hour; without any, plans are ranked by their number of GPUs.",
+        help="Price of a GPU-hour, once for each card; without any, plans are ranked by their number of GPUs.",
         rich_help_panel=_COST,
     ),
 ]

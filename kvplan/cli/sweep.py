@@ -32,7 +32,14 @@ Ranges = Annotated[
 
 
 def _target(name: str) -> Any:
-    return typer.Option(name, min=0.0, callback=finite, help="Target line in the picture [ms].", rich_help_panel=OUTPUT)
+    return typer.Option(
+        name,
+        metavar="X",
+        min=0.0,
+        callback=finite,
+        help="Target: rows that miss it are marked, a line in the picture [ms].",
+        rich_help_panel=OUTPUT,
+    )
 
 
 Ttft = Annotated[float | None, _target("--slo-ttft-ms")]
@@ -59,7 +66,7 @@ def sweep(
 
     \b
     Examples:
-      kvplan sweep -m llama-3-8b -g a100-80g --sweep concurrency=1:512:log2
+      kvplan sweep -m llama-3-8b -g a100-80g --sweep concurrency=1:512:log2 --slo-tpot-ms 30
       kvplan sweep -m llama-3.1-70b -g h100-sxm --sweep tp=2,4,8 --sweep context=8192,32768,131072
       kvplan sweep --sweep model=llama-3-8b,qwen3-8b --sweep gpu=l4,l40s,a100-80g --format csv -o grid.csv
 
@@ -67,16 +74,22 @@ def sweep(
     """  # noqa: D301 - click reads \b as "keep these lines"
     from kvplan import api
     from kvplan.cli.output import destination
+    from kvplan.errors import UsageError
+    from kvplan.report.render import Form
     from kvplan.report.sweep import SweepReport
 
     target = destination(json=json, form=form, output=output)
+    if ranges and plot is None and target.form in {Form.TABLE, Form.MARKDOWN}:
+        message = f"--ranges: a {target.form} has no room for bands"
+        raise UsageError(message, hint="--format csv or --json has them, and --plot draws them")
+    limits = {"ttft_ms": slo_ttft_ms, "tpot_ms": slo_tpot_ms}
+    targets = {name: limit for name, limit in limits.items() if limit is not None}
     swept = [sections.get("sweep", {}), *(axes or ())]
     found = api.sweep(axes=swept, ranges=ranges or plot is not None, **base)
     if plot is not None:
         from kvplan.report.plots import plot_sweep
 
-        limits = {"ttft_ms": slo_ttft_ms, "tpot_ms": slo_tpot_ms}
-        plot_sweep(found, plot, limits={name: limit for name, limit in limits.items() if limit is not None})
-    target.emit(SweepReport(sweep=found))
+        plot_sweep(found, plot, limits=targets)
+    target.emit(SweepReport(sweep=found, targets=targets))
     if not found.answered:
         raise typer.Exit(EXIT_INFEASIBLE)

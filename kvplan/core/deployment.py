@@ -12,7 +12,7 @@ from kvplan.core.hardware import Gpu
 from kvplan.core.layout import Layout
 from kvplan.core.ledger import Question
 from kvplan.core.memory import resolve_kv_dtype
-from kvplan.core.model import Model
+from kvplan.core.model import CrossAttention, Model
 from kvplan.core.precision import apply_dtype, display_dtype, narrowed, with_conv_dtype, with_state_dtype
 from kvplan.core.results import ModelFigures
 from kvplan.core.roofline import Machine
@@ -109,6 +109,8 @@ def deploy(
         assumptions.append(
             f"context parallelism over {settings.dcp} ranks divides the cache; times are those without it"
         )
+    if model.towers:
+        assumptions.append(_media_words(model))
     resolved = resolve_kv_dtype(model, engine, kv_dtype)
     if kv_dtype is None:
         assumptions.append(f"kv_dtype {resolved}: {_kv_dtype_reason(model, engine)}")
@@ -146,6 +148,13 @@ def _as_loaded(model: Model, engine: Engine) -> tuple[Model, list[str]]:
         if model is not before:
             told.append(f"recurrent state in {rules.state_dtype}: the default of {engine.name}")
     return (model if rules.conv_dtype is None else with_conv_dtype(model, rules.conv_dtype)), told
+
+
+def _media_words(model: Model) -> str:
+    """How images and sound are counted: their tokens are the asker's to say, their towers weigh and take no time."""
+    crossed = any(isinstance(m, CrossAttention) for group in model.groups for m in group.layer.mixers)
+    field = "source_tokens" if crossed else "input_tokens"
+    return f"images and sound are the tokens that they become, part of {field}; their towers' time is left out of TTFT"
 
 
 def _check_speculation(model: Model, layout: Layout, settings: Settings) -> None:

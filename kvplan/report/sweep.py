@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import field
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 
@@ -25,6 +26,8 @@ _MARKS: Final = {
     "error": "error",
 }
 
+_TIMES: Final = {"ttft_ms": "TTFT", "tpot_ms": "TPOT"}
+
 #: Head, quantity and how its values are written.
 _SHOWN: Final[tuple[tuple[str, str, Callable[[float], str]], ...]] = (
     ("KV pool", "kv_pool_bytes", gib),
@@ -38,13 +41,19 @@ _SHOWN: Final[tuple[tuple[str, str, Callable[[float], str]], ...]] = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SweepReport:
-    """A sweep, ready for every form."""
+    """A sweep, ready for every form.
+
+    Attributes:
+        sweep: The answer.
+        targets: Time → limit that tables mark the misses of [ms].
+    """
 
     sweep: Sweep
+    targets: Mapping[str, float] = field(default_factory=dict)
 
     def blocks(self) -> Sequence[Block]:
         """For people: the first rows, and a line for each quantity that shows how it bends."""
-        return list(_blocks(self.sweep))
+        return list(_blocks(self.sweep, self.targets))
 
     def data(self) -> dict[str, Any]:
         """The `kvplan.sweep/1` document."""
@@ -55,16 +64,19 @@ class SweepReport:
         return list(self.sweep.rows())
 
 
-def _blocks(sweep: Sweep) -> Iterator[Block]:
+def _blocks(sweep: Sweep, targets: Mapping[str, float]) -> Iterator[Block]:
     total = sweep.status.size
     yield Line(text=f"{total:,} scenarios, {sweep.answered:,} fit", tone="title")
     base = ", ".join(f"{name.replace('_', '-')} {_cell(value)}" for name, value in sweep.base.items())
     if base:
         yield Line(text=base, tone="quiet")
     rows = list(islice(sweep.rows(), _ROWS))
-    yield _table(sweep, rows)
+    yield _table(sweep, rows, targets)
     if total > _ROWS:
         yield Line(text=f"… {total - _ROWS:,} more rows: --format csv, json or markdown shows all", tone="quiet")
+    held = tuple(_held(sweep, targets))
+    if held:
+        yield Bullets(title="Targets (times are the middle of their band)", items=held)
     sparks = _sparks(sweep)
     if sparks is not None:
         yield sparks
@@ -74,18 +86,18 @@ def _blocks(sweep: Sweep) -> Iterator[Block]:
         yield Bullets(title="Warnings", items=sweep.warnings, tone="warning")
 
 
-def _table(sweep: Sweep, rows: Sequence[Mapping[str, Any]]) -> Table:
+def _table(sweep: Sweep, rows: Sequence[Mapping[str, Any]], targets: Mapping[str, float]) -> Table:
     shown = [item for item in _SHOWN if not (item[1].startswith("per_gpu") and _all_one(sweep))]
     shown = [item for item in shown if item[1] != "kv_pool_bytes" or len({row["kv_pool_bytes"] for row in rows}) > 1]
     words = [name for name, values in sweep.axes.items() if any(isinstance(value, str) for value in values)]
     numbers = [name for name in sweep.axes if name not in words]
-    status = any(_MARKS[row["status"]] for row in rows)
+    marks = [_mark(row, targets) for row in rows]
+    status = any(marks)
     heads = [name.replace("_", "-") for name in (*words, *numbers)] + [head for head, _, _ in shown]
     cells = []
-    for row in rows:
+    for row, mark in zip(rows, marks, strict=True):
         values = [_NONE if row[name] is None else write(row[name]) for _, name, write in shown]
-        mark = [_MARKS[row["status"]]] if status else []
-        cells.append((*(_cell(row[name]) for name in (*words, *numbers)), *values, *mark))
+        cells.append((*(_cell(row[name]) for name in (*words, *numbers)), *values, *([mark] if status else [])))
     return Table(
         title="",
         columns=(*heads, *([""] if status else [])),
@@ -93,6 +105,34 @@ def _table(sweep: Sweep, rows: Sequence[Mapping[str, Any]]) -> Table:
         left=len(words),
         open_end=status,
     )
+
+
+def _mark(row: Mapping[str, Any], targets: Mapping[str, float]) -> str:
+    """What is to be said of a row: its status, and the targets that it misses."""
+    missed = [_TIMES[name] for name, limit in targets.items() if (row[name] or 0.0) > limit]
+    return ", ".join([*filter(None, [_MARKS[row["status"]]]), *([f"misses {' and '.join(missed)}"] if missed else [])])
+
+
+def _held(sweep: Sweep, targets: Mapping[str, float]) -> Iterator[str]:
+    """From where or up to where each target is met along the one axis of rising numbers, where there is no other axis."""
+    (axis, values), *others = sweep.axes.items()
+    if others or any(isinstance(one, str | bool) or one is None for one in values) or list(values) != sorted(values):
+        return
+    rows = [row for row in sweep.rows() if row["ttft_ms"] is not None]
+    word = axis.replace("_", "-")
+    for name, limit in targets.items():
+        met = [row[name] <= limit for row in rows]
+        within = f"{_TIMES[name]} within {duration(limit)}"
+        if all(met) or not any(met):
+            yield f"{within}: {'wherever it fits' if rows and met[0] else 'nowhere'}"
+        elif met == sorted(met, reverse=True):
+            last = sum(met) - 1
+            beyond = f"{_cell(rows[last + 1][axis])} takes {duration(rows[last + 1][name])}"
+            yield f"{within}: up to {word} {_cell(rows[last][axis])}; {beyond}"
+        elif met == sorted(met):
+            first = met.index(True)
+            before = f"{_cell(rows[first - 1][axis])} takes {duration(rows[first - 1][name])}"
+            yield f"{within}: from {word} {_cell(rows[first][axis])} on; {before}"
 
 
 def _all_one(sweep: Sweep) -> bool:

@@ -6,6 +6,7 @@ import csv
 import io
 import itertools
 import json
+import re
 import sys
 
 import pytest
@@ -94,6 +95,31 @@ def test_a_long_sweep_says_what_it_leaves_out(invoke):
 
 def test_sparklines_show_how_figures_bend(invoke):
     assert "▁" in invoke("sweep", *BASE, "--sweep", "concurrency=1:64:log2").stdout
+
+
+@pytest.mark.parametrize(
+    ("axis", "options", "words"),
+    [
+        ("concurrency=1:256:log2", ("--slo-tpot-ms", 20), "TPOT within 20.0 ms: up to concurrency "),
+        ("tp=1,2,4", ("--slo-tpot-ms", 9), "TPOT within 9.00 ms: from tp "),
+        ("concurrency=1,2", ("--slo-ttft-ms", 0.1), "TTFT within 0.100 ms: nowhere"),
+        ("concurrency=1,2", ("--slo-ttft-ms", 1e6), "TTFT within 1,000 s: wherever it fits"),
+    ],
+)
+def test_a_sweep_says_how_far_its_targets_are_met(invoke, axis, options, words):
+    done = invoke("sweep", *BASE, "--sweep", axis, *options)
+    assert words in done.stdout
+    rows = [line for line in done.stdout.splitlines() if re.match(r" +[\d,]+  ", line)]
+    limit = options[1]
+    for row in rows:
+        column = row.split(" ms")[options[0] == "--slo-tpot-ms"].split()[-1]
+        assert ("misses" in row) == (float(column.replace(",", "")) > limit), row
+
+
+def test_bands_are_refused_where_there_is_no_room(invoke):
+    done = invoke("sweep", *BASE, "--sweep", "concurrency=1,2", "--ranges")
+    assert done.exit_code == 2
+    assert "--format csv" in done.stderr
 
 
 def test_plan_in_every_form(invoke):

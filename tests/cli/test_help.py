@@ -47,7 +47,7 @@ def test_options_stand_in_panels_with_units_and_defaults(invoke):
         "Workload:",
         "Engine settings:",
         "Output:",
-        "Prompt length [tokens]. [default: 1024",
+        "Prompt length, the tokens of its images and sound among them [tokens]. [default: 1024",
         "--context, --max-model-len",
         "--kv-dtype, --kv-cache-dtype",
         "[default: (input + output)",
