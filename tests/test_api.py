@@ -256,15 +256,18 @@ def test_none_is_the_default_of_every_argument():
 
 def test_versions_beyond_those_that_are_known_are_said():
     """Between two known versions the rules of the older hold, which its name says; outside them it is a guess."""
-    for engine, words in (
-        ("vllm@0.2", "engine vllm@0.2: rules of 0.6, the oldest that are known"),
-        ("vllm@9.42", f"engine vllm@9.42: rules of {api.engine_versions('vllm')[-1]}, the newest that are known"),
-    ):
-        assert words in kvplan.estimate("llama-3-8b", "l40s", engine=engine).assumptions
-    for engine in ("vllm", "vllm@0.19.1", "llama.cpp@7000", "ideal"):
-        assert not any(
-            "that are known" in line for line in kvplan.estimate("llama-3-8b", "l40s", engine=engine).assumptions
-        )
+
+    def said(engine):
+        warnings = kvplan.estimate("llama-3-8b", "l40s", engine=engine).warnings
+        return [line for line in warnings if "rules are known" in line]
+
+    oldest, *_, newest = api.engine_versions("vllm")
+    for asked, used in (("0.2", oldest), ("9.42", newest)):
+        words = f"vllm@{asked} lies outside the versions whose rules are known: those of {used}, the nearest, are used"
+        for engine in (f"vllm@{asked}", kvplan.load_engine(f"vllm {asked}")):
+            assert said(engine) == [words]
+    for engine in ("vllm", "vllm@0.19.1", f"vllm@{newest}.3", "llama.cpp@7000", "ideal"):
+        assert not said(engine)
 
 
 def test_a_scenario_file_is_an_estimates_keywords(tmp_path):

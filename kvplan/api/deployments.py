@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any, Final
 
 from kvplan.api.arguments import check_kinds
-from kvplan.api.loading import EngineLike, GpuLike, ModelLike, load_engine, load_gpu, load_model, version_note
+from kvplan.api.loading import EngineLike, GpuLike, ModelLike, load_engine, load_gpu, load_model
 from kvplan.core.deployment import Deployment, deploy
 from kvplan.core.engine import Engine, Settings, memory_bytes
 from kvplan.core.hardware import Gpu
@@ -110,9 +109,6 @@ def deployment(
     if dtype is not None:
         loaded = apply_dtype(loaded, dtype)
     found = deploy(loaded, load_gpu(gpu), load_engine(engine), layout=layout, settings=settings, kv_dtype=kv_dtype)
-    note = version_note(engine) if isinstance(engine, str) else None
-    if note is not None:
-        found = replace(found, assumptions=(*found.assumptions, note))
     if keep:
         _deployments[key] = (parts, found)
         if len(_deployments) > _CACHE_SIZE:

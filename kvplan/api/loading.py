@@ -66,15 +66,6 @@ def engine_versions(engine: str) -> tuple[str, ...]:
     return versions(engine)
 
 
-def version_note(engine: str) -> str | None:
-    """What to assume where an engine's version lies outside those whose rules are known; None within them."""
-    if registry.find("engine", engine) is not None:
-        return None
-    from kvplan.specs.engines import version_note as note  # noqa: PLC0415 - loaded on use
-
-    return note(engine)
-
-
 def repository_of(model: ModelLike) -> str:
     """What an engine loads: the first repository among a bundled model's aliases, a config's folder, or the name as given."""
     name = str(model) if isinstance(model, str | Path) else str(getattr(model, "id", "MODEL"))

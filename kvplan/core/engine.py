@@ -117,6 +117,7 @@ class Engine:
         fallback: Parameters for a family without measurements, with a wider range.
         vendors: Makers whose devices it runs on; empty is all of them.
         notes: Provenance and limits.
+        asked_version: Version that was asked for where it lies outside those whose rules are known, or None.
     """
 
     id: str
@@ -127,6 +128,7 @@ class Engine:
     scheduling: Scheduling = field(default_factory=Scheduling)
     vendors: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
+    asked_version: str | None = None
 
     @property
     def name(self) -> str:

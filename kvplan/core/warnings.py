@@ -17,7 +17,7 @@ _UNITS = {"fp8": "fp8", "fp4": "fp4", "int8": "int8", "bf16": "bf16"}
 def deployment_warnings(
     model: Model, gpu: Gpu, engine: Engine, layout: Layout, *, kv_dtype: str, measured: bool
 ) -> tuple[str, ...]:
-    """Warnings of a deployment: missing units and backends, links between nodes, unmeasured devices, quality of quantised caches."""
+    """Warnings of a deployment: missing units, backends and rules, links between nodes, unmeasured devices, quantised caches."""
     found = [*model.warnings, *_missing_units(model, gpu), *_slow_links(gpu, layout)]
     if kv_bits(kv_dtype) < _HALF_BITS:
         found.append(
@@ -26,6 +26,11 @@ def deployment_warnings(
     if not any(_generates(mixer) for group in model.groups for mixer in group.layer.mixers):
         found.append(
             f"{model.id} encodes and generates nothing: TTFT is the time of one pass, other times have no meaning"
+        )
+    if engine.asked_version is not None:
+        found.append(
+            f"{engine.id}@{engine.asked_version} lies outside the versions whose rules are known: "
+            f"those of {engine.version}, the nearest, are used"
         )
     if not engine.runs_on(gpu):
         found.append(

@@ -46,32 +46,14 @@ def engine_versions(engine_id: str) -> tuple[str, ...]:
     return tuple(_text(version) for version in _versions(document.data))
 
 
-def version_note(engine: str) -> str | None:
-    """What to assume where a bundled engine's version lies outside those whose rules are known; None within them.
-
-    >>> version_note("vllm@0.2"), version_note("vllm@0.19.1")
-    ('engine vllm@0.2: rules of 0.6, the oldest that are known', None)
-    """
-    match = _NAME.match(engine)
-    path = registry.find("engine", match["id"]) if match else None
-    wanted = _wanted(match["version"]) if match else None
-    known = _versions(_bundled(path).data) if path is not None else []
-    if not known or wanted is None or path is None:
-        return None
-    if wanted < known[0]:
-        return f"engine {path.stem}@{_text(wanted)}: rules of {_text(known[0])}, the oldest that are known"
-    if wanted[:2] > known[-1][:2]:
-        return f"engine {path.stem}@{_text(wanted)}: rules of {_text(known[-1])}, the newest that are known"
-    return None
-
-
 def load_engine(engine: str | os.PathLike[str] | Mapping[str, Any] | Engine, *, version: str | None = None) -> Engine:
     """An engine at a version.
 
     Args:
         engine: A name (`vllm`, `vllm@0.19`, `vllm 0.11.2`), the path of a profile, its fields, or an `Engine`.
-        version: Version in free text, whose leading number counts; the newest profile not above it is taken, the newest
-            of all where there is none.
+        version: Version in free text, whose leading number counts; the newest rules not above it are taken, the newest
+            of all where there is none. A version outside those that have rules takes the nearest and is kept in
+            `asked_version`, which every answer warns about.
 
     Raises:
         UnknownNameError: No such engine, or a version without a number.
@@ -166,7 +148,13 @@ def _build(document: YamlDocument, *, wanted: tuple[int, int, int] | None) -> En
         fallback=fallback,
         vendors=tuple(data.get("vendors", ())),
         notes=(*notes, *data.get("notes", ())),
+        asked_version=None if wanted is None or _is_known(wanted, known) else _text(wanted),
     )
+
+
+def _is_known(wanted: tuple[int, int, int], known: list[tuple[int, int, int]]) -> bool:
+    """False for a version before the first that has rules, or of a later minor release than the last."""
+    return not known or (known[0] <= wanted and wanted[:2] <= known[-1][:2])
 
 
 def _effective(section: Fields, applied: list[tuple[int, int, int]]) -> dict[str, Any]:

@@ -82,3 +82,10 @@ def test_engines_without_a_backend_and_cards_that_cannot_be_had():
     assert told(served=nvidia_only, card=replace(gpu(), vendor="NVIDIA")) == ()
     assert "no backend for AMD devices (NVIDIA only)" in told(served=nvidia_only, card=replace(gpu(), vendor="AMD"))[0]
     assert "hardly shipped" in told(card=replace(gpu(), available=False))[0]
+
+
+def test_rules_of_another_version_than_the_one_that_was_asked_for_are_told():
+    served = replace(engine(), id="maker", version="0.29", asked_version="0.42")
+    words = "maker@0.42 lies outside the versions whose rules are known: those of 0.29, the nearest, are used"
+    assert words in told(served=served)
+    assert not any("rules are known" in line for line in told(served=replace(served, asked_version=None)))

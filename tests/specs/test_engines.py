@@ -158,3 +158,17 @@ def test_loading_needs_neither_pydantic_nor_numpy():
     code = "import sys; from kvplan.specs.engines import load_engine; load_engine('vllm'); print('pydantic' in sys.modules, 'numpy' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.split() == ["False", "False"]
+
+
+@pytest.mark.parametrize("version", ["0.5.4", "0.42", "1.0", "9.9.post1"])
+def test_a_version_without_rules_takes_the_nearest_and_is_kept(version):
+    engine = load_engine("vllm", version=version)
+    known = engine_versions("vllm")
+    assert engine.version == (known[0] if version == "0.5.4" else known[-1])
+    assert engine.asked_version is not None
+    assert version.startswith(engine.asked_version)
+
+
+@pytest.mark.parametrize("version", [None, "", "nightly", "0.6.0", "0.13", "v0.19.1rc2"])
+def test_a_version_within_those_that_have_rules_needs_no_word(version):
+    assert load_engine("vllm", version=version).asked_version is None
