@@ -33,10 +33,19 @@ def load_of_one_replica() -> float:
     return found.cheapest.rate_per_s
 
 
+def _rate(text: str) -> float:
+    """A load from the command line; a monitoring system's NaN or −1 must not scale anything."""
+    rate = float(text)
+    if not 0 <= rate < math.inf:
+        message = f"{text} is no load"
+        raise argparse.ArgumentTypeError(message)
+    return rate
+
+
 def main(arguments: list[str] | None = None) -> int:
     """Print the number of replicas, with one to spare."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("rate", type=float, nargs="+", help="requests per second")
+    parser.add_argument("rate", type=_rate, nargs="+", help="requests per second")
     parser.add_argument("--spare", type=int, default=1)
     given = parser.parse_args(arguments)
     one = load_of_one_replica()

@@ -45,6 +45,9 @@ def test_the_guard_passes_fails_and_refuses(run, tmp_path):
     crowded = run("ci_guard.py", "--users", 5000, EXAMPLES / "chat.yaml")
     assert crowded.returncode == 1
     assert "FAILS" in crowded.stdout
+    asked = ("ci_guard.py", "--users", 8, EXAMPLES / "chat.yaml", "--tpot-ms")
+    assert [run(*asked, limit).returncode for limit in (200, 5)] == [0, 1]
+    assert "5 allowed" in run(*asked, 5).stdout
     broken = tmp_path / "broken.yaml"
     broken.write_text("model: llama-3.1-8b\ngpu: l4000\n", encoding="utf-8")
     assert run("ci_guard.py", broken).returncode == 2
@@ -57,6 +60,12 @@ def test_the_autoscaler_never_scales_down_as_load_grows(run):
     assert counts == sorted(counts)
     assert counts[0] == 2
     assert counts[-1] > 10
+
+
+@pytest.mark.parametrize("load", ["nan", "inf", "-1", "many"])
+def test_the_autoscaler_scales_nothing_on_what_is_no_load(load, run):
+    done = run("autoscaler.py", "--", load)
+    assert (done.returncode, done.stdout) == (2, "")
 
 
 @pytest.mark.parametrize("path", sorted(EXAMPLES.glob("*.py")), ids=lambda path: path.name)
