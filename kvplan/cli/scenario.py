@@ -139,14 +139,20 @@ def save(path: Path, fields: Mapping[str, Any]) -> None:
 
 
 def write_deployment(place: Path, service: Service) -> None:
-    """Write the files of a deployment into a folder, or the one that a file's name asks for; each whole or not at all."""
+    """Write the files of a deployment into a folder, or the one that a file's name asks for; each whole or not at all.
+
+    What was written is told on stderr, since the answer beside it does not say.
+    """
     from kvplan.report.manifests import file_for, files
+    from kvplan.report.text import neutral
     from kvplan.writing import make_folder, write_file
 
     made = files(service)
     if place.suffix:
-        write_file(place, file_for(place, made), option="--deploy")
-        return
-    make_folder(place, option="--deploy")
-    for name, text in made.items():
-        write_file(place / name, text, option="--deploy")
+        written = {place: file_for(place, made)}
+    else:
+        make_folder(place, option="--deploy")
+        written = {place / name: text for name, text in made.items()}
+    for path, text in written.items():
+        write_file(path, text, option="--deploy")
+    typer.echo(neutral(f"wrote {', '.join(map(str, written))}"), err=True)

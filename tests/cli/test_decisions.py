@@ -230,8 +230,10 @@ def test_plans_in_a_scenario_file_with_values_of_another_kind(invoke, tmp_path, 
 def test_deployments_are_written_whole_and_agree_with_the_estimate(invoke, tmp_path):
     folder = tmp_path / "deploy"
     args = ("estimate", *BASE, "--context", 8192, "--kv-dtype", "fp8", "--dtype", "fp8", "--deploy", folder)
-    assert invoke(*args).exit_code == 0
+    done = invoke(*args)
+    assert done.exit_code == 0
     assert sorted(path.name for path in folder.iterdir()) == ["compose.yaml", "kubernetes.yaml", "serve.sh"]
+    assert all(str(path) in done.stderr for path in folder.iterdir())
     service = yaml.safe_load((folder / "compose.yaml").read_text(encoding="utf-8"))["services"]["llm"]
     words = service["command"]
     assert words[words.index("--max-model-len") + 1] == "8192"
