@@ -170,6 +170,8 @@ def test_lora_slots_take_room_at_start():
         (["--draft-model", "llama-3.2-1b", "-m", "llama-3.1-8b", "-g", "h100"], '"model": "meta-llama/Llama-3.2-1B"'),
         (["--max-loras", "4", "-m", "llama-3.1-8b", "-g", "h100"], "--enable-lora"),
         (["--enforce-eager", "-m", "llama-3.1-8b", "-g", "h100"], "--enforce-eager"),
+        (["--dtype", "fp32", "-m", "llama-3.1-8b", "-g", "h100"], "--dtype float32"),
+        (["--dtype", "fp32", "-m", "olmo-2-1124-7b", "-g", "h100", "-e", "sglang"], "--dtype float32"),
         (["--n-gpu-layers", "16", "-e", "llama.cpp", "-m", "llama-3.1-8b", "-g", "rtx-4090"], "--n-gpu-layers 16"),
     ],
 )

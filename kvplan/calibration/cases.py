@@ -86,6 +86,9 @@ def cases_of(rows: Sequence[Record], base: Engine, *, planner: Planner) -> tuple
         if record.queued:
             skipped[label] = "requests queued"
             continue
+        if record.is_decode_alone:
+            skipped[label] = "decode steps alone were timed"
+            continue
         try:
             row = _deployed(record, base, planner=planner)
         except KvplanError as error:

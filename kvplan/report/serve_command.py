@@ -85,6 +85,7 @@ def _vllm(service: Service) -> list[str]:
         *_option("--max-num-seqs", service.max_num_seqs),
         *_option("--max-num-batched-tokens", service.max_num_batched_tokens),
         *_option("--gpu-memory-utilization", fraction),
+        *_wide_weights(service),
         *_option("--kv-cache-dtype", None if asked.kv_dtype in _WIDE else asked.kv_dtype),
         *_option("--quantization", _quantization(service)),
         *(["--enforce-eager"] if service.enforce_eager else []),
@@ -102,6 +103,11 @@ def _speculation(service: Service) -> str | None:
         return None
     method = {"method": "mtp"} if service.draft_model is None else {"model": service.draft_model}
     return json.dumps({**method, "num_speculative_tokens": service.guesses})
+
+
+def _wide_weights(service: Service) -> list[str]:
+    """vLLM and SGLang load fp32 checkpoints in 16 bits unless told not to."""
+    return ["--dtype", "float32"] if service.estimate.scenario.dtype == "fp32" else []
 
 
 def _quantization(service: Service) -> str | None:
@@ -123,6 +129,7 @@ def _sglang(service: Service) -> list[str]:
         *_option("--max-running-requests", None if service.max_num_seqs is None else service.max_num_seqs * asked.dp),
         *_option("--chunked-prefill-size", service.max_num_batched_tokens),
         *_option("--mem-fraction-static", service.gpu_memory_utilization),
+        *_wide_weights(service),
         *_option("--kv-cache-dtype", None if asked.kv_dtype in _WIDE else cache),
         *_option("--quantization", _quantization(service)),
         *(["--disable-cuda-graph"] if service.enforce_eager else []),
