@@ -106,7 +106,7 @@ def _speculation(service: Service) -> str | None:
 
 
 def _wide_weights(service: Service) -> list[str]:
-    """vLLM and SGLang load fp32 checkpoints in 16 bits unless told not to."""
+    """Engines load fp32 checkpoints in 16 bits unless told not to."""
     return ["--dtype", "float32"] if service.estimate.scenario.dtype == "fp32" else []
 
 
