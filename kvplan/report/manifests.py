@@ -10,9 +10,11 @@ from kvplan.errors import UsageError
 from kvplan.report.serve_command import EXTRA, arguments, extra, notes, serve_lines
 from kvplan.report.service import Service
 
+#: As the engines' documentation names them, read on 2026-11-29: docs.vllm.ai (deployment, docker; AMD's own `rocm/vllm` is
+#: deprecated), docs.sglang.io (installation; AMD GPUs), nvidia.github.io/TensorRT-LLM (quick start), llama.cpp's docs/docker.md.
 _IMAGES: Final = {
     ("vllm", "nvidia"): "vllm/vllm-openai",
-    ("vllm", "amd"): "rocm/vllm",
+    ("vllm", "amd"): "vllm/vllm-openai-rocm",
     ("sglang", "nvidia"): "lmsysorg/sglang",
     ("sglang", "amd"): "lmsysorg/sglang",
     ("tensorrt-llm", "nvidia"): "nvcr.io/nvidia/tensorrt-llm/release",
@@ -20,9 +22,16 @@ _IMAGES: Final = {
     ("llama.cpp", "amd"): "ghcr.io/ggml-org/llama.cpp",
 }
 _TAGS: Final = {("llama.cpp", "nvidia"): "server-cuda", ("llama.cpp", "amd"): "server-rocm"}
+#: SGLang's `latest` is built for CUDA; its images for AMD are tagged by release, ROCm and generation, with no moving tag.
+_SGLANG_AMD: Final = {
+    **dict.fromkeys(("mi300a", "mi300x", "mi308x", "mi325x"), "v0.5.18-rocm720-mi30x"),
+    **dict.fromkeys(("mi350x", "mi355x"), "v0.5.18-rocm720-mi35x"),
+}
+#: The first release with an image of vLLM's own for ROCm.
+_FIRST_VLLM_ROCM: Final = (0, 14)
 _RESOURCE: Final = {"nvidia": "nvidia.com/gpu", "amd": "amd.com/gpu"}
 #: Words of the serve command that an image's own entry point says already; other images have none.
-_SAID: Final = {("vllm", "nvidia"): 2, ("llama.cpp", "nvidia"): 1, ("llama.cpp", "amd"): 1}
+_SAID: Final = {("vllm", "nvidia"): 2, ("vllm", "amd"): 2, ("llama.cpp", "nvidia"): 1, ("llama.cpp", "amd"): 1}
 FILES: Final = ("serve.sh", "compose.yaml", "kubernetes.yaml")
 
 
@@ -32,19 +41,30 @@ def image(service: Service) -> str:
     Raises:
         UsageError: No image is known for this maker's GPUs.
     """
-    key = (service.engine, service.vendor)
-    if key not in _IMAGES:
-        message = f"deploy: no container image of {service.engine} is known for {service.vendor} GPUs"
+    if not _has_image(service):
+        message = f"deploy: no container image of {service.engine} is known for {service.vendor} GPUs like this one"
         raise UsageError(message, hint="take the serve command: --deploy serve.sh")
-    version = service.estimate.scenario.engine.partition("@")[2]
-    tag = _TAGS.get(key) or (f"v{version}.0" if key == ("vllm", "nvidia") and version else "latest")
+    key, asked = (service.engine, service.vendor), service.estimate.scenario
+    version = asked.engine.partition("@")[2]
+    if key == ("sglang", "amd"):
+        tag = _SGLANG_AMD[asked.gpu]
+    else:
+        tag = _TAGS.get(key) or (f"v{version}.0" if service.engine == "vllm" and version else "latest")
     return f"{_IMAGES[key]}:{tag}"
+
+
+def _has_image(service: Service) -> bool:
+    key, asked = (service.engine, service.vendor), service.estimate.scenario
+    if key == ("sglang", "amd"):
+        return asked.gpu in _SGLANG_AMD
+    version = tuple(int(part) for part in asked.engine.partition("@")[2].split(".") if part)
+    return key in _IMAGES and (key != ("vllm", "amd") or not version or version >= _FIRST_VLLM_ROCM)
 
 
 def files(service: Service) -> dict[str, str]:
     """File name → text of the serve script, the Compose file and the Kubernetes manifest; each stands alone."""
     made = {"serve.sh": "\n".join(["#!/bin/sh", "set -eu", *_extra_written(service), *serve_lines(service), ""])}
-    if (service.engine, service.vendor) in _IMAGES:
+    if _has_image(service):
         head = "".join(f"# {note}\n" for note in [*notes(service), *_mounted(service)])
         made["compose.yaml"] = head + _yaml(_compose(service))
         made["kubernetes.yaml"] = head + "---\n".join(_yaml(one) for one in _kubernetes(service))

@@ -162,9 +162,31 @@ def test_manifests_have_all_gpus_of_a_replica_and_amd_its_own_devices():
     assert "/dev/kfd" in yaml.safe_load(made["compose.yaml"])["services"]["llm"]["devices"]
 
 
-def test_makers_without_an_image_get_the_command_only():
-    made = files(service(gpu="apple-m2-ultra", model="llama-3-8b", vendor="apple", fields={"tp": 1, "context": 4096}))
-    assert set(made) == {"serve.sh"}
+@pytest.mark.parametrize(
+    ("engine", "gpu", "image", "first"),
+    [
+        ("vllm@0.29", "mi300x", "vllm/vllm-openai-rocm:v0.29.0", "meta-llama/Llama-3.1-70B"),
+        ("sglang", "mi325x", "lmsysorg/sglang:v0.5.18-rocm720-mi30x", "python3"),
+        ("sglang", "mi355x", "lmsysorg/sglang:v0.5.18-rocm720-mi35x", "python3"),
+    ],
+)
+def test_images_for_amd_are_built_for_it_and_start_as_their_entry_point_says(engine, gpu, image, first):
+    """SGLang's `latest` holds CUDA; vLLM's image for ROCm starts `vllm serve` by itself, as the one for CUDA does."""
+    one = yaml.safe_load(files(service(engine, gpu=gpu, vendor="amd"))["compose.yaml"])["services"]["llm"]
+    assert (one["image"], one["command"][0]) == (image, first)
+
+
+@pytest.mark.parametrize(
+    ("gpu", "vendor", "engine"),
+    [
+        ("apple-m2-ultra", "apple", "vllm"),
+        ("mi210", "amd", "sglang"),  # no image for this generation
+        ("mi300x", "amd", "vllm@0.12"),  # before the first image for ROCm
+    ],
+)
+def test_cards_without_an_image_get_the_command_only(gpu, vendor, engine):
+    fields = {"tp": 1, "context": 4096}
+    assert set(files(service(engine, gpu=gpu, model="llama-3-8b", vendor=vendor, fields=fields))) == {"serve.sh"}
 
 
 def test_what_does_not_fit_or_serve_is_refused(tmp_path):
