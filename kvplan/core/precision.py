@@ -91,15 +91,14 @@ def apply_dtype(model: Model, dtype: str) -> Model:
             exact_weight_bytes=None,
             keeps_fp32=name == "fp32",
         )
-    wide = FORMATS[model.dtype].element_bits > _SIXTEEN_BITS
 
     def change(_: int, tensor: Tensor) -> Tensor:
         return replace(tensor, format=fmt if is_quantisable(tensor) else None)
 
-    changed = _map_layers(model, change, towers=False)
+    changed = _map_layers(model, change)
     return replace(
         changed,
-        dtype="bf16" if wide else model.dtype,
+        dtype=_sixteen_bits(model, "bf16"),
         quantization=name,
         kv_dtype=None,
         exact_weight_bytes=None,
@@ -119,19 +118,23 @@ def _as_gguf(model: Model, name: str) -> Model:
             return replace(tensor, format=FORMATS["gguf_mxfp4"])
         return replace(tensor, format=gguf_mixtures.tensor_type(name, tensor, index=index, shape=shape))
 
-    changed = _map_layers(model, change, towers=False)
-    wide = FORMATS[model.dtype].element_bits > _SIXTEEN_BITS
+    changed = _map_layers(model, change)
     return replace(
         changed,
-        dtype="fp16" if wide else model.dtype,
+        dtype=_sixteen_bits(model, "fp16"),
         quantization=name,
         kv_dtype=None,
         exact_weight_bytes=None,
     )
 
 
-def _map_layers(model: Model, change: Callable[[int, Tensor], Tensor], *, towers: bool = True) -> Model:
-    """A model with every tensor changed, given the index of its layer; towers lose their formats unless `towers`."""
+def _sixteen_bits(model: Model, usual: str) -> str:
+    """Format of what a quantised checkpoint leaves alone: the model's own, or `usual` where that is wider."""
+    return usual if FORMATS[model.dtype].element_bits > _SIXTEEN_BITS else model.dtype
+
+
+def _map_layers(model: Model, change: Callable[[int, Tensor], Tensor]) -> Model:
+    """A model with every tensor changed, given the index of its layer; towers are left in (or return to) 16 bits."""
 
     def in_layer(index: int, layer: Layer) -> Layer:
         return map_tensors(layer, lambda tensor: change(index, tensor))
@@ -139,15 +142,17 @@ def _map_layers(model: Model, change: Callable[[int, Tensor], Tensor], *, towers
     groups, order = group_layers(in_layer(i, model.groups[g].layer) for i, g in enumerate(model.layer_order))
     encoder_layers = [group.layer for group in model.encoder_groups for _ in range(group.count)]
     encoder_groups, _ = group_layers(in_layer(i, layer) for i, layer in enumerate(encoder_layers))
-    in_tower = change if towers else (lambda _, tensor: replace(tensor, format=None))
     return replace(
         model,
         groups=groups,
         layer_order=order,
         encoder_groups=encoder_groups,
         tensors=tuple(change(0, t) for t in model.tensors),
-        towers=tuple(replace(t, tensors=tuple(in_tower(0, x) for x in t.tensors)) for t in model.towers),
+        towers=tuple(
+            replace(tower, tensors=tuple(replace(one, format=None) for one in tower.tensors)) for tower in model.towers
+        ),
         mtp_layers=tuple(in_layer(0, layer) for layer in model.mtp_layers),
+        mtp_tensors=tuple(change(0, t) for t in model.mtp_tensors),
     )
 
 

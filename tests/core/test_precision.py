@@ -22,7 +22,7 @@ from kvplan.core.precision import (
     with_conv_dtype,
     with_state_dtype,
 )
-from kvplan.core.tensors import TensorClass, linear
+from kvplan.core.tensors import TensorClass, linear, norm
 from kvplan.errors import UnknownNameError
 from kvplan.specs.huggingface import from_config
 from tests.core.builders import attention, dense, experts, layer, model, recurrent
@@ -324,3 +324,11 @@ def test_convolution_states_have_a_format_of_their_own():
     assert state_bytes_per_sequence_model(wide) - state_bytes_per_sequence_model(hybrid) == 300 * 2
     assert with_conv_dtype(wide, "fp16") == hybrid
     assert with_conv_dtype(plain := model(), "fp32") is plain
+
+
+def test_projections_of_prediction_layers_follow_the_format():
+    projection, beside = linear("eh_proj", TensorClass.OTHER, out_features=64, in_features=128), norm("enorm", 64)
+    asked = model(mtp_layers=(layer(),), mtp_tensors=(*projection, *beside))
+    eight = apply_dtype(asked, "fp8")
+    assert [one.format and one.format.id for one in eight.mtp_tensors] == ["fp8", None]
+    assert apply_dtype(eight, "bf16").mtp_tensors == asked.mtp_tensors
