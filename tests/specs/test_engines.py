@@ -150,8 +150,9 @@ def test_every_constant_of_mechanism_has_provenance(name):
     data = load_yaml(registry.resolve("engine", name)).data
     memory = data["memory"]
     stated = set(memory) | {key for block in memory.get("versions", {}).values() for key in block}
-    assert set(data["provenance"]) <= stated | {field.name for field in fields(MemoryRules)}
+    assert set(data["provenance"]) <= stated | {field.name for field in fields(MemoryRules)} | {"vendors"}
     assert data["provenance"]
+    assert ("vendors" in data) == ("vendors" in data["provenance"])
 
 
 def test_loading_needs_neither_pydantic_nor_numpy():
