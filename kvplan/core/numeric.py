@@ -63,8 +63,9 @@ def check_count(name: str, value: Num, *, least: int = 1) -> None:
     Traceback (most recent call last):
     kvplan.errors.UsageError: tp: must be at least 1, not 0
     """
-    if not everywhere(value >= least):
-        msg = f"{name}: must be at least {least}, not {value}"
+    enough = value >= least
+    if not everywhere(enough):
+        msg = f"{name}: must be at least {least}, not {value[~enough][0] if getattr(value, 'ndim', 0) else value}"
         raise UsageError(msg)
     if not everywhere(value <= MOST):
         msg = f"{name}: must be at most {MOST:,}"

@@ -8,6 +8,7 @@ from typing import Any, Final
 import numpy as np
 
 from kvplan.core.deployment import Deployment
+from kvplan.core.numeric import check_count
 from kvplan.errors import KvplanError, UsageError
 from kvplan.planning.compare import plain_base
 from kvplan.planning.grid import ERROR, answer_grid, quantities
@@ -15,6 +16,11 @@ from kvplan.planning.scenarios import LOAD_FIELDS, described
 from kvplan.planning.sweep_result import Array, Sweep
 
 _LOAD_DEFAULTS: Final[dict[str, Any]] = {"input_tokens": 1024, "output_tokens": 256, "concurrency": 1}
+#: Counts of a load, and the least that each may be.
+_LEAST: Final = {
+    **dict.fromkeys(("input_tokens", "output_tokens", "concurrency", "context"), 1),
+    **dict.fromkeys(("shared_prefix_tokens", "source_tokens", "benchmark_requests", "network_ms"), 0),
+}
 
 
 def run_sweep(
@@ -99,11 +105,8 @@ def _check(base: Mapping[str, Any], axes: Mapping[str, Sequence[Any]]) -> None:
     """Refuse loads that make no sense anywhere, before anything is computed.
 
     Raises:
-        UsageError: A count below one.
+        UsageError: A count below one, or beyond all measure.
     """
-    for name in ("input_tokens", "output_tokens", "concurrency", "context"):
+    for name, least in _LEAST.items():
         given = [value for value in axes.get(name, [base.get(name)]) if value is not None]
-        numbers = np.asarray(given, dtype=float)
-        if not (numbers >= 1).all():
-            message = f"{name}: must be at least 1, not {numbers[~(numbers >= 1)][0]:g}"
-            raise UsageError(message)
+        check_count(name, np.asarray(given), least=least)

@@ -91,3 +91,5 @@ def test_counts_beyond_all_measure_are_refused(name, value):
     """Their products would be infinite times, or integers that no float can hold."""
     with pytest.raises(UsageError, match=rf"{name}: must be at most 1,000,000,000,000\Z"):
         kvplan.estimate("llama-3-8b", "a100-80g", **{name: value})
+    with pytest.raises(UsageError, match=rf"{name}: must be at most 1,000,000,000,000\Z"):
+        kvplan.sweep("llama-3-8b", "a100-80g", **{name: [value, value]})
