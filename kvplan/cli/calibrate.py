@@ -49,13 +49,15 @@ def calibrate(
     """  # noqa: D301 - click reads \b as "keep these lines"
     from kvplan import api
     from kvplan.cli.output import destination
+    from kvplan.cli.progress import working
     from kvplan.report.calibration import CalibrationReport
     from kvplan.report.text import neutral
     from kvplan.writing import write_file
 
     target = destination(json=json, form=form, output=None)
     defaults = {"model": model, "gpu": gpu, "engine": engine}
-    found = api.calibrate(file, engine=engine, defaults={k: v for k, v in defaults.items() if v is not None})
+    with working("fitting"):
+        found = api.calibrate(file, engine=engine, defaults={k: v for k, v in defaults.items() if v is not None})
     if profile is not None:
         rows = sum(fit.rows for fit in found.families)
         text = api.profile_text(

@@ -64,12 +64,13 @@ def compare(
     """  # noqa: D301 - click reads \b as "keep these lines"
     from kvplan import api
     from kvplan.cli.output import destination
+    from kvplan.cli.progress import working
     from kvplan.report.comparison import ComparisonReport
 
     target = destination(json=json, form=form, output=output)
-    found = api.compare(
-        [*sections.get("scenarios", ()), *(scenario or ())], vary=[sections.get("vary", {}), *(vary or ())], **base
-    )
+    named, varied = [*sections.get("scenarios", ()), *(scenario or ())], [sections.get("vary", {}), *(vary or ())]
+    with working("answering the scenarios"):
+        found = api.compare(named, vary=varied, **base)
     if plot is not None:
         from kvplan.report.plots import plot_comparison
 

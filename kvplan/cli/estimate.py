@@ -50,10 +50,12 @@ def estimate(
     """  # noqa: D301 - click reads \b as "keep these lines"
     from kvplan import api
     from kvplan.cli.output import destination
+    from kvplan.cli.progress import working
     from kvplan.report.estimate import EstimateReport
 
     target = destination(json=json, form=form, output=output)
-    answer = api.estimate_of(base)
+    with working("reading and estimating"):
+        answer = api.estimate_of(base)
     if answer.capacity.fits:
         _beside(base, answer, serve_command=serve_command, deploy=deploy, plot=plot)
     if not (serve_command and answer.capacity.fits):

@@ -65,10 +65,13 @@ def show(
     """  # noqa: D301 - click reads \b as "keep these lines"
     from kvplan import api
     from kvplan.cli.output import destination
+    from kvplan.cli.progress import working
     from kvplan.report.specs import ModelReport
 
     target = destination(json=json, form=form, output=output)
-    target.emit(ModelReport(model=api.load_model(name, assume_plain=assume_plain)))
+    with working("reading the model"):
+        model = api.load_model(name, assume_plain=assume_plain)
+    target.emit(ModelReport(model=model))
 
 
 @app.command("import", cls=Command)
@@ -94,11 +97,13 @@ def import_(
       kvplan models import openai/gpt-oss-20b -o gpt-oss-20b.yaml     (needs the network)
     """  # noqa: D301 - click reads \b as "keep these lines"
     from kvplan.cli.output import destination
+    from kvplan.cli.progress import working
     from kvplan.report.specs import ImportReport
     from kvplan.specs.importing import import_model
 
     target = destination(json=json, form=None, output=None)
-    found = import_model(source, output, overwrite=overwrite)
+    with working("reading the model"):
+        found = import_model(source, output, overwrite=overwrite)
     report = ImportReport(
         path=str(found.path), model=found.model.id, parameters=found.parameters, warnings=found.warnings
     )

@@ -208,6 +208,7 @@ def plan(
     """  # noqa: D301 - click reads \b as "keep these lines"
     from kvplan import api
     from kvplan.cli.output import destination
+    from kvplan.cli.progress import working
     from kvplan.report.plan import PlanReport
 
     target = destination(json=json, form=form, output=output)
@@ -218,7 +219,8 @@ def plan(
     asked = api.plan_request(given, scenario_file=scenario_file)
     if save_scenario is not None:
         save(save_scenario, {"model": str(asked["model"]), "plan": {k: v for k, v in asked.items() if k != "model"}})
-    found = api.plan(**asked)
+    with working("looking for layouts"):
+        found = api.plan(**asked)
     if plot is not None:
         from kvplan.report.plots import plot_plan
 

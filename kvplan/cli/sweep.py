@@ -74,6 +74,7 @@ def sweep(
     """  # noqa: D301 - click reads \b as "keep these lines"
     from kvplan import api
     from kvplan.cli.output import destination
+    from kvplan.cli.progress import working
     from kvplan.errors import UsageError
     from kvplan.report.render import Form
     from kvplan.report.sweep import SweepReport
@@ -85,7 +86,8 @@ def sweep(
     limits = {"ttft_ms": slo_ttft_ms, "tpot_ms": slo_tpot_ms}
     targets = {name: limit for name, limit in limits.items() if limit is not None}
     swept = [sections.get("sweep", {}), *(axes or ())]
-    found = api.sweep(axes=swept, ranges=ranges or plot is not None, **base)
+    with working("answering the grid"):
+        found = api.sweep(axes=swept, ranges=ranges or plot is not None, **base)
     if plot is not None:
         from kvplan.report.plots import plot_sweep
 

@@ -81,6 +81,7 @@ def validate(
     """  # noqa: D301 - click reads \b as "keep these lines"
     from kvplan import api
     from kvplan.cli.output import destination
+    from kvplan.cli.progress import working
     from kvplan.report.validation import ValidationReport
 
     target = destination(json=json, form=form, output=output)
@@ -98,7 +99,8 @@ def validate(
         "concurrency": concurrency,
     }
     fields = [name.strip() for name in group_by.split(",") if name.strip()]
-    found = api.validate(file, group_by=fields, defaults=defaults)
+    with working("predicting what was measured"):
+        found = api.validate(file, group_by=fields, defaults=defaults)
     if plot is not None:
         from kvplan.report.validation_plot import plot_validation
 
