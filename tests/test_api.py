@@ -75,6 +75,7 @@ def test_engines_narrow_fp32_checkpoints_unless_fp32_is_asked_for():
         assert (found.scenario.dtype, found.scenario.kv_dtype) == (dtype, dtype)
         assert found.memory.weights_bytes == pytest.approx(32_234_279_936 * (4 if dtype == "fp32" else 2), rel=1e-3)
         assert any("loads fp32 checkpoints" in line for line in found.assumptions) == (dtype != "fp32")
+    assert kvplan.estimate("olmo-2-0325-32b", "h200", engine="llama.cpp").scenario.dtype == "fp16"
     asked = kvplan.estimate("olmo-2-0325-32b", "h200", dtype="fp32")
     assert (asked.scenario.dtype, asked.scenario.kv_dtype) == ("fp32", "fp32")
 

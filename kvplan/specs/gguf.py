@@ -83,6 +83,7 @@ def model_from_gguf(file: GgufFile, *, model_id: str) -> Model:
         tensors=tensors,
         quantization=(name or "gguf") if quantized else None,
         exact_weight_bytes=kept,
+        keeps_fp32=True,  # a file is loaded as it is
         parallel_attention=arch in PARALLEL or bool(data.get("use_parallel_residual")),
         assumptions=tuple(config.assumptions),
         warnings=tuple(config.warnings),
