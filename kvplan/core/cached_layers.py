@@ -14,7 +14,7 @@ from typing import assert_never
 from kvplan.core.cache import elements_per_token, index_elements, kv_shards, window_tokens
 from kvplan.core.dataclass import dataclass
 from kvplan.core.dtypes import kv_bits
-from kvplan.core.layout import Layout
+from kvplan.core.layout import Layout, stage_sizes
 from kvplan.core.model import (
     Attention,
     CompressedAttention,
@@ -60,18 +60,6 @@ class CachedLayer:
     def grows(self) -> bool:
         """True where a longer sequence needs more."""
         return self.kind not in {"state", "cross"}
-
-
-def stage_sizes(layers: int, stages: int) -> tuple[int, ...]:
-    """Layers of each pipeline stage; what doesn't divide goes to the middle stages, from the back (vLLM's rule).
-
-    >>> stage_sizes(61, 4)
-    (15, 15, 16, 15)
-    """
-    sizes = [layers // stages] * stages
-    for index in range(layers % stages):
-        sizes[-(index + 2) % stages] += 1
-    return tuple(sizes)
 
 
 def cached_layers(

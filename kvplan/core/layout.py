@@ -94,3 +94,15 @@ class Layout:
         if any(n % self.ep for n in experts):
             msg = f"ep: {self.ep} does not divide the {experts[0]} routed experts of {model.id}"
             raise UsageError(msg)
+
+
+def stage_sizes(layers: int, stages: int) -> tuple[int, ...]:
+    """Layers of each pipeline stage; what doesn't divide goes to the middle stages, from the back (vLLM's rule).
+
+    >>> stage_sizes(61, 4)
+    (15, 15, 16, 15)
+    """
+    sizes = [layers // stages] * stages
+    for index in range(layers % stages):
+        sizes[-(index + 2) % stages] += 1
+    return tuple(sizes)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from itertools import islice
 
 from kvplan.core.dtypes import Format, format_by_id
-from kvplan.core.layout import Layout
+from kvplan.core.layout import Layout, stage_sizes
 from kvplan.core.model import LayerGroup, MixtureOfExperts, Model
 from kvplan.core.tensors import Tensor, TensorClass
 from kvplan.core.units import ceil_div
@@ -93,43 +95,33 @@ def _buffer_bytes(model: Model) -> int:
 def weights_bytes_per_rank(model: Model, layout: Layout) -> int:
     """Bytes of weights on the fullest rank [byte].
 
-    Layers divide over `pp` stages (the fullest holds `ceil(layers / pp)` of each group), tensors over `tp`, experts
-    over `ep`. Embeddings lie on the first stage and the head on the last: the fuller of the two ends counts. Towers
-    and buffers lie on the first stage.
+    Layers divide over `pp` stages (`stage_sizes`), tensors over `tp`, experts over `ep`. Embeddings, towers, an encoder
+    and buffers lie on the first stage, final norm and head (for a tied one a copy of the embeddings) on the last.
     """
     arithmetic = _arithmetic_bytes_per_rank(model, layout)
     if model.exact_weight_bytes is None:
         return arithmetic
-    whole = weights_bytes_model(_without_headers(model))
+    whole = weights_bytes_model(replace(model, exact_weight_bytes=None))
     return ceil_div(arithmetic * model.exact_weight_bytes, whole)
 
 
-def _without_headers(model: Model) -> Model:
-    from dataclasses import replace  # noqa: PLC0415 - only on this rare path
-
-    return replace(model, exact_weight_bytes=None)
-
-
 def _arithmetic_bytes_per_rank(model: Model, layout: Layout) -> int:
-    def rank_bytes(tensor: Tensor) -> int:
-        return tensor_bytes(tensor, model.dtype, divisor=layout.divisor(tensor))
+    def on_rank(tensors: Iterable[Tensor]) -> int:
+        return sum(tensor_bytes(tensor, model.dtype, divisor=layout.divisor(tensor)) for tensor in tensors)
 
-    layers = sum(
-        group.count * sum(rank_bytes(t) for t in group.layer.all_tensors())
-        for group in (*model.groups, *model.encoder_groups)
-    )
-    first = sum(rank_bytes(t) for t in model.tensors if t.tensor_class is TensorClass.EMBEDDING)
-    last = sum(rank_bytes(t) for t in model.tensors if t.tensor_class is not TensorClass.EMBEDDING)
-    first += sum(rank_bytes(t) for tower in model.towers for t in tower.tensors)
+    first = on_rank(t for t in model.tensors if t.tensor_class is TensorClass.EMBEDDING)
+    first += on_rank(t for tower in model.towers for t in tower.tensors)
+    first += sum(group.count * on_rank(group.layer.all_tensors()) for group in model.encoder_groups)
     first += _buffer_bytes(model)
-    if layout.pp == 1:
-        return layers + first + last
-    tied = sum(tensor_bytes(_stored(t), model.dtype, divisor=layout.divisor(t)) for t in model.tensors if not t.stored)
-    stage = ceil_div(layers * ceil_div(model.num_hidden_layers, layout.pp), model.num_hidden_layers)
-    return stage + max(first, last + tied)
-
-
-def _stored(tensor: Tensor) -> Tensor:
-    from dataclasses import replace  # noqa: PLC0415 - only with pipeline stages
-
-    return replace(tensor, stored=True)
+    last = on_rank(t for t in model.tensors if t.tensor_class is not TensorClass.EMBEDDING)
+    if layout.pp > 1:
+        last += on_rank(replace(t, stored=True) for t in model.tensors if not t.stored)
+    group_bytes = [on_rank(group.layer.all_tensors()) for group in model.groups]
+    order = iter(model.layer_order)
+    stages = [
+        sum(group_bytes[index] for index in islice(order, size))
+        for size in stage_sizes(model.num_hidden_layers, layout.pp)
+    ]
+    stages[0] += first
+    stages[-1] += last
+    return max(stages)

@@ -4,7 +4,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kvplan.core.blocks import BlockGroup, Pool, PoolPart
-from kvplan.core.cached_layers import CachedLayer, stage_sizes
+from kvplan.core.cached_layers import CachedLayer
+from kvplan.core.layout import stage_sizes
 from kvplan.core.memory_rules import MemoryRules, Paging, StateMode
 from kvplan.core.paging import PoolRequest, lay_out
 from kvplan.core.units import GIB

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kvplan.core.cached_layers import CachedLayer, cached_layers, logical_state_bytes, logical_token_bytes, stage_sizes
-from kvplan.core.layout import Layout
+from kvplan.core.cached_layers import CachedLayer, cached_layers, logical_state_bytes, logical_token_bytes
+from kvplan.core.layout import Layout, stage_sizes
 from kvplan.core.model import CompressedAttention, CrossAttention, Indexer
 from tests.core.builders import attention, indexer, latent, layer, model, recurrent
 

@@ -114,12 +114,21 @@ def test_tensor_parallel_ranks_divide_matrices_and_copy_norms():
 
 
 @pytest.mark.parametrize("tied", [True, False])
-def test_the_fullest_stage_has_the_most_layers_and_one_end(tied):
+def test_the_fullest_stage_counts_with_the_end_that_it_holds(tied):
     # Head and final norm outweigh the embedding by the norm; a tied head is a second copy on the last stage.
-    head = 2 * EMBEDDING + 128
-    for layers, stages, most in ((4, 2, 2), (4, 3, 2), (5, 2, 3), (4, 4, 1)):
+    # Of four layers on three stages the middle one holds two, of five on two the first holds three.
+    table, head = 2 * EMBEDDING, 2 * EMBEDDING + 128
+    for layers, stages, fullest in (
+        (4, 2, 2 * 2 * LAYER + head),
+        (4, 3, max(2 * 2 * LAYER, 2 * LAYER + head)),
+        (5, 2, 3 * 2 * LAYER + table),
+        (4, 4, 2 * LAYER + head),
+    ):
         deep = model(*[layer()] * layers, tied=tied)
-        assert weights_bytes_per_rank(deep, Layout(pp=stages)) == most * 2 * LAYER + head
+        assert weights_bytes_per_rank(deep, Layout(pp=stages)) == fullest
+    # A stage of its own layers: two dense ones before two of experts.
+    mixed = model(layer(), layer(), layer(attention(), experts()), layer(attention(), experts()), tied=tied)
+    assert weights_bytes_per_rank(mixed, Layout(pp=2)) == 2 * 2 * (ATTENTION + 8 * MLP + 512 + NORMS) + head
     four = weights_bytes_per_rank(model(*[layer()] * 2, tied=tied), Layout(pp=2, tp=2))
     assert four == ATTENTION + MLP + 2 * NORMS + EMBEDDING + 128
 
