@@ -18,6 +18,9 @@ _ARGUMENTS: Final[dict[str, str]] = {
     "kv_dtype": "kv_dtypes",
     "price": "prices",
 }
+#: Prices of an hour between which the cost of a million tokens is a number.
+_LEAST_PRICE: Final = 1e-9
+_MOST_PRICE: Final = 1e12
 _COUNTS: Final = frozenset({"tp", "pp", "dp", "ep"})
 _NAMES: Final = frozenset({"gpus", "engines", "dtypes", "kv_dtypes"})
 #: Numbers and texts that no scenario has.
@@ -30,6 +33,8 @@ _LOADS: Final[dict[str, type]] = {
     "max_busy": float,
 }
 _TEXTS: Final = frozenset({"slo_at", "trace"})
+#: Fields that a scenario has as numbers and a plan may have as distributions, which `kvplan.planning.lengths` reads.
+_LENGTHS: Final = frozenset({"input_tokens", "output_tokens"})
 _KNOWN: Final = frozenset(
     {
         *_NAMES,
@@ -92,7 +97,7 @@ def plan_arguments(given: Mapping[str, Any]) -> dict[str, Any]:
 def _value(name: str, value: Any) -> Any:  # noqa: ANN401 - text or plain data in, the argument's kind out
     if name in _LOADS:
         return number_of(name, value, whole=_LOADS[name] is int)
-    if name in FIELDS and FIELDS[name] is not str:
+    if name in FIELDS and FIELDS[name] is not str and name not in _LENGTHS:
         return field_value(name, value)
     if name in _TEXTS and not isinstance(value, str | Path):
         message = f"{name}: {str(value)[:80]!r} is not text"
@@ -117,7 +122,7 @@ def prices(given: Mapping[str, Any] | Iterable[str]) -> dict[str, float]:
             price = float(value)
         except (OverflowError, TypeError, ValueError):
             price = 0.0
-        if not 0 < price < float("inf") or not name.strip():
+        if not _LEAST_PRICE <= price <= _MOST_PRICE or not name.strip():
             shown = f"{name[:80]}: {str(value)[:40]!r}" if name.strip() and value else repr(name[:80])
             message = f"price: {shown} is not a GPU with the price of its hour above 0"
             raise UsageError(
