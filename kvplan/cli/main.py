@@ -69,8 +69,9 @@ def _root(
     \b
     Examples:
       kvplan estimate --model llama-3-8b --gpu a100-80g
-      kvplan models list
-      kvplan gpus show h100-sxm
+      kvplan needs -m qwen3-32b -g l40s --dtype fp8 --concurrency 4 --context 32K
+      kvplan plan -m llama-3.1-70b --rate 20 --input-tokens 1024 --output-tokens 256 --slo-tpot-ms 50
+      kvplan models list qwen3
     """  # noqa: D301 - click reads \b as "keep these lines"
 
 

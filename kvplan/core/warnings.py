@@ -21,7 +21,7 @@ def deployment_warnings(
     found = [*model.warnings, *_missing_units(model, gpu), *_slow_links(gpu, layout)]
     if kv_bits(kv_dtype) < _HALF_BITS:
         found.append(
-            f"a {kv_dtype} cache can cost quality (long-context recall first); kvplan does not predict quality"
+            f"a cache in {kv_dtype} can cost quality (long-context recall first); kvplan does not predict quality"
         )
     if not any(_generates(mixer) for group in model.groups for mixer in group.layer.mixers):
         found.append(

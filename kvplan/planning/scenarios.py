@@ -134,11 +134,9 @@ def field_name(text: str) -> str:
         return name
     other = PARAMETERS.get(name.replace("_", "-"))
     near = [other] if other in known else get_close_matches(name, [*known, *_ALIASES], n=3)
-    suggestion = f"did you mean {', '.join(item.replace('_', '-') for item in near)}? " if near else ""
     message = f"no scenario field {text.strip()!r}"
-    raise UnknownNameError(
-        message, hint=f"{suggestion}fields: {', '.join(item.replace('_', '-') for item in known)}, config.KEY"
-    )
+    words = ", ".join(item.replace("_", "-") for item in near or known)
+    raise UnknownNameError(message, hint=f"did you mean {words}?" if near else f"fields: {words}, config.KEY")
 
 
 def field_value(name: str, value: Any) -> Any:  # noqa: ANN401 - text or plain data in, the field's kind out

@@ -44,8 +44,11 @@ def arguments(service: Service) -> list[str]:
 def notes(service: Service) -> list[str]:
     """What the command does not say, each in one line: they become comments."""
     asked = service.estimate.scenario
+    # Who gave no context gets one that just holds the requests of the question: the server would refuse any longer one.
+    tight = ", input + output" if asked.context == asked.input_tokens + asked.output_tokens else ""
     found = [
-        f"planned by kvplan: {asked.model} on {asked.gpu_count} x {asked.gpu}, {asked.engine}, context {asked.context}"
+        f"planned by kvplan: {asked.model} on {asked.gpu_count} x {asked.gpu}, {asked.engine}, "
+        f"context {asked.context}{tight}"
     ]
     if service.quantization is not None and service.quantization not in _ON_LOADING | _WIDE:
         found.append(f"the model must be a checkpoint in {service.quantization}; engines do not make one while loading")

@@ -21,7 +21,7 @@ _MARKS: Final = {
     "ok": "",
     "requests queue": "queues",
     "does not fit": "no fit",
-    "above the model's context": "too long",
+    "above the model's context": "longer than the model allows",
     "context below input + output": "too short",
     "error": "error",
 }

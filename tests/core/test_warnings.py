@@ -27,7 +27,7 @@ def test_a_plain_deployment_leaves_no_doubt():
 
 def test_small_caches_may_cost_quality():
     assert told(kv_dtype="fp8") == (
-        "a fp8 cache can cost quality (long-context recall first); kvplan does not predict quality",
+        "a cache in fp8 can cost quality (long-context recall first); kvplan does not predict quality",
     )
     assert told(kv_dtype="fp16") == told(kv_dtype="fp32") == ()
 
