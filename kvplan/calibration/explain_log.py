@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from kvplan.calibration.explanation import ExplainedFigure, LogExplanation, Trouble
+from kvplan.calibration.figures import logged_figures, table_bytes
 from kvplan.calibration.log_reasons import Context, meaning, notes, says
 from kvplan.calibration.log_settings import LogSettings, quantize_if_full, settings_of
 from kvplan.calibration.logs import LogFigure, StartupLog, read_log
@@ -144,7 +145,7 @@ def _card(log: StartupLog, gpu: str | None, planner: Planner, known_gpus: Callab
 
 
 def _explained(log: StartupLog, figure: LogFigure, estimate: Estimate | None, given: frozenset[str]) -> ExplainedFigure:
-    predicted = None if estimate is None else predicted_figures(estimate).get(figure.name)
+    predicted = None if estimate is None else logged_figures(estimate).get(figure.name)
     ratio = predicted / figure.value if predicted is not None and figure.value > 0 else None
     said: tuple[str, ...] = ()
     if estimate is not None:
@@ -166,40 +167,7 @@ def _explained(log: StartupLog, figure: LogFigure, estimate: Estimate | None, gi
 def _formula(name: str, estimate: Estimate) -> str:
     wanted = _LEDGER.get(name, ())
     parts = [line.formula for line in estimate.memory.ledger if line.name in wanted and line.bytes]
-    tables = _added_tables(estimate)
+    tables = table_bytes(estimate.memory)
     if name == "weights_gib" and tables:
         parts.append(f"and tables that loading adds, {tables / GIB:.2f} GiB")
     return "; ".join(parts)
-
-
-def _added_tables(estimate: Estimate) -> int:
-    """Tables that an engine's weights line counts and kvplan's ledger has under runtime [byte]."""
-    return estimate.memory.weights_logged_bytes - estimate.memory.weights_bytes
-
-
-def predicted_figures(estimate: Estimate) -> dict[str, float]:
-    """What kvplan says for each figure that a log may have."""
-    memory, capacity = estimate.memory, estimate.capacity
-    tokens = memory.kv_pool_tokens if memory.kv_logged_tokens is None else memory.kv_logged_tokens
-    graph = memory.graph_bytes + memory.graph_outside_bytes
-    outside_torch = memory.runtime_bytes - _added_tables(estimate)
-    found = {
-        "weights_gib": memory.weights_logged_bytes / GIB,
-        "consumed_gib": (memory.weights_bytes + memory.runtime_bytes) / GIB,
-        "activation_gib": memory.peak_logged_bytes / GIB,
-        "runtime_gib": outside_torch / GIB,
-        "graph_gib": graph / GIB,
-        "graph_estimate_gib": graph / GIB,
-        "budget_gib": memory.usable_bytes / GIB,
-        "kv_pool_gib": memory.kv_pool_bytes / GIB,
-        "kv_pool_tokens": float(tokens),
-        "kv_blocks": float(tokens // memory.kv_block_tokens) if memory.kv_block_tokens else 0.0,
-        "block_tokens": float(memory.kv_block_tokens),
-        "max_concurrency": capacity.max_concurrency,
-        "kv_needed_gib": memory.sequence_bytes / GIB,
-        "longest_context": float(capacity.max_context),
-    }
-    if estimate.scenario.engine.startswith("sglang"):
-        # Activations and graphs are not budgeted there, so kvplan has no figure for them.
-        return {name: value for name, value in found.items() if value or name not in {"graph_gib", "activation_gib"}}
-    return found

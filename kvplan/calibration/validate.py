@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
+from kvplan.calibration.figures import quantities
 from kvplan.calibration.planner import Planner
 from kvplan.calibration.record import Record
 from kvplan.calibration.records import Records, read_records, records_from_rows
@@ -96,25 +97,6 @@ def _estimate(record: Record, planner: Planner, assumptions: dict[str, None]) ->
     arguments, taken = record.scenario()
     assumptions.update(dict.fromkeys(taken))
     return planner.estimate(model, gpu, engine=engine, **arguments)
-
-
-def quantities(estimate: Estimate) -> dict[str, float | Range]:
-    """What an estimate says about each quantity that can be measured; times and rates as ranges."""
-    memory = estimate.memory
-    logged = memory.kv_pool_tokens if memory.kv_logged_tokens is None else memory.kv_logged_tokens
-    found: dict[str, float | Range] = {
-        "weights_gib": memory.weights_logged_bytes / GIB,
-        "activation_gib": memory.peak_logged_bytes / GIB,
-        "kv_pool_gib": memory.kv_pool_bytes / GIB,
-        "kv_pool_tokens": float(logged),
-        "max_concurrency": estimate.capacity.max_concurrency,
-    }
-    if estimate.latency is not None and estimate.throughput is not None:
-        found["ttft_ms"] = estimate.latency.ttft_ms
-        found["tpot_ms"] = estimate.latency.tpot_ms
-        found["e2e_ms"] = estimate.latency.e2e_ms
-        found["output_tokens_per_second"] = estimate.throughput.output_tokens_per_second
-    return found
 
 
 def _row(

@@ -3,8 +3,9 @@ import csv
 import pytest
 
 from kvplan import api
+from kvplan.calibration.figures import quantities
 from kvplan.calibration.scoring import score
-from kvplan.calibration.validate import quantities, validate
+from kvplan.calibration.validate import validate
 from kvplan.core.results import Range
 from kvplan.errors import UsageError
 
