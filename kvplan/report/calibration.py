@@ -9,9 +9,7 @@ from kvplan.calibration.fitted import MULTIPLIERS, Calibration, FamilyFit
 from kvplan.calibration.scoring import Score
 from kvplan.core.dataclass import dataclass
 from kvplan.report.blocks import Block, Bullets, Line, Table
-from kvplan.report.text import percent, plural, significant
-
-_NAMES = {"ttft_ms": "TTFT", "tpot_ms": "TPOT"}
+from kvplan.report.text import TIMES, percent, plural, significant
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,6 +95,6 @@ def _errors(fit: FamilyFit) -> Table:
     for label, scores in (("before", fit.before), ("in sample", fit.in_sample), ("held out", fit.out_of_sample)):
         for name, one in scores.items():
             cells = (percent(one.median_ape), percent(one.mean_ape), percent(one.p90_ape), significant(one.bias))
-            rows.append((_NAMES[name], label, str(one.n), *cells))
+            rows.append((TIMES[name], label, str(one.n), *cells))
     columns = ("quantity", "errors", "n", "median", "mean", "p90", "bias")
     return Table(title="Errors", columns=columns, rows=tuple(rows), left=2)

@@ -8,9 +8,8 @@ from typing import Any, Final
 
 from kvplan.planning.plan_result import Cost, Growth, Option, Plan, Rejected
 from kvplan.report.blocks import Block, Bullets, Line, Listing, Table, flat, plain_data
-from kvplan.report.text import duration, gib, percent, plural, significant, whole
+from kvplan.report.text import TIMES, duration, gib, percent, plural, significant, whole
 
-_NAMES: Final = {"ttft_ms": "TTFT", "tpot_ms": "TPOT", "e2e_ms": "end to end"}
 #: What is said of one layout, and of several.
 _REASONS: Final = {
     "does not fit": ("does not fit", "do not fit"),
@@ -26,7 +25,7 @@ _REASONS: Final = {
     "no price": ("no price is given", "no price is given"),
 }
 _ROWS: Final = 12
-_SHORT: Final = {**_NAMES, "e2e_ms": "e2e"}
+_SHORT: Final = {**TIMES, "e2e_ms": "e2e"}
 #: Times and statistics of the front.
 _SHOWN: Final = (("ttft_ms", "p95"), ("tpot_ms", "p95"), ("e2e_ms", "mean"))
 
@@ -69,7 +68,7 @@ def _blocks(report: PlanReport) -> Iterator[Block]:
     plan = report.plan
     yield Line(text=f"{plan.model}: {_load(plan)}", tone="title")
     yield Line(text=_lengths(plan), tone="quiet")
-    targets = ", ".join(f"{_NAMES[one.time]} {duration(one.limit_ms)} at {one.at}" for one in plan.targets)
+    targets = ", ".join(f"{TIMES[one.time]} {duration(one.limit_ms)} at {one.at}" for one in plan.targets)
     yield Line(text=f"targets: {targets or 'none'}", tone="quiet")
     yield Line(text="")
     best, fast = plan.cheapest, plan.fastest
@@ -153,7 +152,7 @@ def _engines(plan: Plan) -> int:
 
 def _chosen(one: Option, plan: Plan, *, energy: bool) -> Iterator[Block]:
     rows = []
-    for name, label in _NAMES.items():
+    for name, label in TIMES.items():
         target = next((item for item in plan.targets if item.time == name), None)
         limit = "" if target is None else f"{duration(target.limit_ms)} at {target.at}"
         times = one.times[name]
@@ -190,7 +189,7 @@ def _beyond(one: Option, plan: Plan) -> Iterator[str]:
         if highest > target.limit_ms:
             sure = duration(target.limit_ms * band.mid / band.high)
             yield (
-                f"{_NAMES[target.time]} at {target.at}: {duration(expected)} expected, up to {duration(highest)} "
+                f"{TIMES[target.time]} at {target.at}: {duration(expected)} expected, up to {duration(highest)} "
                 f"against {duration(target.limit_ms)}; to be sure, ask for {sure}"
             )
 

@@ -46,10 +46,8 @@ def notes(service: Service) -> list[str]:
     asked = service.estimate.scenario
     # Who gave no context gets one that just holds the requests of the question: the server would refuse any longer one.
     tight = ", input + output" if asked.context == asked.input_tokens + asked.output_tokens else ""
-    found = [
-        f"planned by kvplan: {asked.model} on {asked.gpu_count} x {asked.gpu}, {asked.engine}, "
-        f"context {asked.context}{tight}"
-    ]
+    planned = f"{asked.model} on {asked.gpu_count} x {asked.gpu}, {asked.engine}, context {asked.context}{tight}"
+    found = [f"planned by kvplan: {planned}"]
     if service.quantization is not None and service.quantization not in _ON_LOADING | _WIDE:
         found.append(f"the model must be a checkpoint in {service.quantization}; engines do not make one while loading")
     if service.engine == "vllm" and service.card_bytes is not None:

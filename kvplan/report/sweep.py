@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from kvplan.core.dataclass import dataclass
 from kvplan.report.blocks import Block, Bullets, Line, Table
-from kvplan.report.text import duration, gib, significant
+from kvplan.report.text import TIMES, duration, gib, significant
 
 if TYPE_CHECKING:
     from kvplan.planning.sweep_result import Sweep
@@ -25,8 +25,6 @@ _MARKS: Final = {
     "context below input + output": "too short",
     "error": "error",
 }
-
-_TIMES: Final = {"ttft_ms": "TTFT", "tpot_ms": "TPOT"}
 
 #: Head, quantity and how its values are written.
 _SHOWN: Final[tuple[tuple[str, str, Callable[[float], str]], ...]] = (
@@ -109,7 +107,7 @@ def _table(sweep: Sweep, rows: Sequence[Mapping[str, Any]], targets: Mapping[str
 
 def _mark(row: Mapping[str, Any], targets: Mapping[str, float]) -> str:
     """What is to be said of a row: its status, and the targets that it misses."""
-    missed = [_TIMES[name] for name, limit in targets.items() if (row[name] or 0.0) > limit]
+    missed = [TIMES[name] for name, limit in targets.items() if (row[name] or 0.0) > limit]
     return ", ".join([*filter(None, [_MARKS[row["status"]]]), *([f"misses {' and '.join(missed)}"] if missed else [])])
 
 
@@ -122,7 +120,7 @@ def _held(sweep: Sweep, targets: Mapping[str, float]) -> Iterator[str]:
     word = axis.replace("_", "-")
     for name, limit in targets.items():
         met = [row[name] <= limit for row in rows]
-        within = f"{_TIMES[name]} within {duration(limit)}"
+        within = f"{TIMES[name]} within {duration(limit)}"
         if all(met) or not any(met):
             yield f"{within}: {'wherever it fits' if rows and met[0] else 'nowhere'}"
         elif met == sorted(met, reverse=True):

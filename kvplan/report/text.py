@@ -14,6 +14,8 @@ if TYPE_CHECKING:  # the command line writes its errors through here and needs n
 _BYTE_LIMIT = 0x100
 _PLANE = 0x10000
 _ROUNDS_UP = 0.9995
+#: Times of a request in words.
+TIMES = {"ttft_ms": "TTFT", "tpot_ms": "TPOT", "e2e_ms": "end to end"}
 
 
 def neutral(text: str) -> str:
