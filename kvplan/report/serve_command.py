@@ -51,10 +51,10 @@ def notes(service: Service) -> list[str]:
     if service.quantization is not None and service.quantization not in _ON_LOADING | _WIDE:
         found.append(f"the model must be a checkpoint in {service.quantization}; engines do not make one while loading")
     if service.engine == "vllm" and service.card_bytes is not None:
-        planned, whole = service.estimate.memory, service.card_bytes
+        memory, whole = service.estimate.memory, service.card_bytes
         found.append(
-            f"the fraction is of {planned.gpu_bytes / GIB:.2f} GiB, a slice of its own; where others use the card too, "
-            f"it is {planned.usable_bytes / whole:.3f} of its {whole / GIB:.2f} GiB"
+            f"the fraction is of {memory.gpu_bytes / GIB:.2f} GiB, a slice of its own; where others use the card too, "
+            f"it is {memory.usable_bytes / whole:.3f} of its {whole / GIB:.2f} GiB"
         )
     if service.engine == "llama.cpp":
         if not service.model.endswith(".gguf"):
