@@ -18,7 +18,8 @@ from kvplan.core.work import StepWork
 #: if they stay in step for good.
 _LOCKSTEP = 0.8
 
-#: Requests in flight from which benchmark servers are set up for throughput.
+#: Requests in flight from which benchmark servers are set up for throughput: InferenceX's scripts let SGLang look for new
+#: requests every 10 steps, from here on every 30 (`--scheduler-recv-interval`).
 _BUSY = 16
 
 
