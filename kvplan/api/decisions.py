@@ -15,6 +15,7 @@ from kvplan.core.precision import apply_dtype
 from kvplan.core.results import Estimate
 from kvplan.errors import UsageError
 from kvplan.planning.axes import read_axes
+from kvplan.planning.requests import prices as read_prices
 from kvplan.planning.scenarios import Scenario, field_name, keywords
 from kvplan.specs import registry
 from kvplan.specs.files import located
@@ -181,7 +182,7 @@ def plan(
     if not 0 < max_busy < 1 or spare_replicas < 0 or (max_gpus is not None and max_gpus < 1):
         msg = "max_busy must lie between 0 and 1, spare_replicas not below 0, max_gpus not below 1"
         raise UsageError(msg)
-    priced = {load_gpu(name).id: float(price) for name, price in (prices or {}).items()}
+    priced = {load_gpu(name).id: price for name, price in read_prices(prices or {}).items()}
     if gpus is None:
         gpus = tuple(priced) or tuple(one for one in map(load_gpu, registry.ids("gpu")) if one.available)
     demand = read_demand(

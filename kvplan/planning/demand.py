@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+from kvplan.core.numeric import check_count
 from kvplan.errors import UsageError
 from kvplan.planning.lengths import Lengths, from_samples, read_lengths
 from kvplan.planning.plan_result import PROBABILITIES, STATISTICS, TIMES, Demand, Target
 from kvplan.planning.trace import Trace
 
+#: Loads between which times and costs are numbers [request/s, users], and the longest pause [s].
+_LEAST_LOAD: Final = 1e-9
+_MOST_LOAD: Final = 1e12
 #: A load that every replica carries, until the most is known.
 _ANY_LOAD: Final = 1e-6
 
@@ -73,16 +77,18 @@ def read_demand(
         message = "plan: give either a rate (requests per second) or users"
         raise UsageError(message, hint="--rate 20, or --users 500 --think-s 30, or a trace with times")
     for name, value in (("rate", rate), ("users", users)):
-        if value is not None and not 0 < value < float("inf"):
-            message = f"{name}: must be above 0, not {value}"
+        if value is not None and not _LEAST_LOAD <= value <= _MOST_LOAD:
+            message = f"{name}: must be above 0, and from {_LEAST_LOAD:g} to {_MOST_LOAD:g}"
             raise UsageError(message)
     prompts = _lengths("input_tokens", input_tokens, trace.inputs if trace else None, trace)
     answers = _lengths("output_tokens", output_tokens, trace.outputs if trace else None, trace)
     pause = think_s or 0.0
-    if not 0 <= pause < float("inf") or not 0 <= prefix_hit_rate <= 1 or shared_prefix_tokens < 0:
+    if not 0 <= pause <= _MOST_LOAD or not 0 <= prefix_hit_rate <= 1 or shared_prefix_tokens < 0:
         message = "think_s and shared_prefix_tokens must not be negative, prefix_hit_rate lies between 0 and 1"
         raise UsageError(message)
     longest = prompts.longest + answers.longest
+    if context is not None:
+        check_count("context", context)
     planned = context if context is not None else longest if max_context is None else min(longest, max_context)
     if planned < prompts.mean + answers.mean:
         message = f"context: {planned} is below the mean request of {prompts.mean + answers.mean:.0f} tokens"

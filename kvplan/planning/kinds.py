@@ -17,6 +17,7 @@ from kvplan.core.layout import Layout
 from kvplan.core.ledger import Account, Question, account, layers_of
 from kvplan.core.memory_rules import Budget
 from kvplan.core.model import Model
+from kvplan.core.numeric import check_count
 from kvplan.core.parameters import weights_bytes_per_rank
 from kvplan.core.precision import narrowed
 from kvplan.errors import KvplanError
@@ -63,6 +64,11 @@ class Space:
     prices: Mapping[str, float] = field(default_factory=dict)
     settings: Settings = field(default_factory=Settings)
     max_busy: float = 0.9
+
+    def __post_init__(self) -> None:
+        if self.max_gpus is not None:
+            check_count("max_gpus", self.max_gpus)
+        check_count("spare_replicas", self.spare_replicas, least=0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,11 +9,13 @@ from statistics import NormalDist
 from typing import Any, Final
 
 from kvplan.core.dataclass import dataclass
+from kvplan.core.numeric import MOST
 from kvplan.errors import UsageError
 from kvplan.planning.scenarios import with_ending
 
 _POINTS: Final = 1000
 _LONGEST: Final = 0.999
+_SHOWN: Final = 80
 _FORMS: Final = "a number, uniform:LOW:HIGH, lognormal:MEDIAN:SIGMA, or p50=500,p95=4000,p99=8000"
 
 
@@ -81,7 +83,7 @@ def read_lengths(given: Any) -> Lengths:  # noqa: ANN401 - a number, text, or le
             return _by_quantile(text, lambda p: median * math.exp(sigma * normal.inv_cdf(p)))
         value = with_ending(text)
     except (ValueError, OverflowError):
-        message = f"{text!r} is not a length"
+        message = f"{text[:_SHOWN]!r} is not a length"
         raise UsageError(message, hint=_FORMS) from None
     return _checked(text, (value,), longest=value)
 
@@ -127,10 +129,10 @@ def _by_percentiles(text: str) -> Lengths:
 
 
 def _checked(text: str, quantiles: tuple[float, ...], *, longest: float) -> Lengths:
-    if not quantiles or not all(math.isfinite(one) for one in quantiles) or quantiles[0] < 0 or longest < 1:
-        message = f"{text!r}: lengths must be at least 1 token, in rising order"
+    if not quantiles or not all(0 <= one <= MOST for one in quantiles) or not 1 <= longest <= MOST:
+        message = f"{text[:_SHOWN]!r}: lengths must be from 1 to {MOST:,} tokens, in rising order"
         raise UsageError(message, hint=_FORMS)
     if list(quantiles) != sorted(quantiles):
-        message = f"{text!r}: the low end lies above the high one"
+        message = f"{text[:_SHOWN]!r}: the low end lies above the high one"
         raise UsageError(message, hint=_FORMS)
     return Lengths(text=text, quantiles=tuple(max(one, 1.0) for one in quantiles), longest=math.ceil(longest))

@@ -43,10 +43,7 @@ def read_safetensors(data: bytes, folder: Path) -> None:
             file.truncate(8 + len(data) + int(end))
     (folder / "config.json").write_text(json.dumps(CONFIG), encoding="utf-8")
     try:
-        found = read_folder(folder)
-        if found is not None:
-            found.parameters()
-            found.quantiser_bytes()
+        read_folder(folder)
         model_is_sound(kvplan.load_model(folder), data)
     finally:
         path.unlink()

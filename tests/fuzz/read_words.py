@@ -6,6 +6,7 @@ import contextlib
 import io
 import json
 import os
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -53,6 +54,10 @@ _SWITCHES = (
 )  # fmt: skip
 
 
+_LEADS_OUT = re.compile(r"(?:^|[=:,])\s*(?:/|~)|\.\.")
+_PLAN = ["plan", "-m", "llama-3-8b", "--input-tokens", "1024", "--output-tokens", "lognormal:100:1", "-g", "l4"]
+
+
 def command_lines() -> list[bytes]:
     base = ["estimate", "--model", "llama-3-8b", "--gpu", "a100-80g"]
     lines = [
@@ -82,6 +87,9 @@ def command_lines() -> list[bytes]:
         ["gpus", "show", "h100-sxm", "--format", "markdown"],
         ["engines", "show", "vllm@0.6", "--json"],
         ["gpus", "list", "h1", "--format", "csv"],
+        ["needs", *base[1:], "--concurrency", "8", "--context", "8k"],
+        [*_PLAN, "--rate", "5", "--slo-ttft-ms", "500@p99", "--price", "l4=0.7", "--spare-replicas", "1"],
+        [*_PLAN, "--users", "50", "--think-s", "10", "--max-gpus", "8", "--json"],
         ["estimat", "--help"],
     ]
     lines.extend([*base, switch, "1"] for switch in _SWITCHES[5:])
@@ -103,6 +111,10 @@ def read_command_line(data: bytes, folder: Path) -> None:
         for word in arguments
     ):
         return
+    if any(_LEADS_OUT.search(word) for word in arguments):
+        return  # a path that the user gives is read, wherever it is
+    if "plan" in arguments and not {"-g", "--gpu"} & set(arguments):
+        return  # a search over all GPUs takes its second
     code, out, _ = run_line(arguments, folder)
     if code in {0, 3} and "--json" in arguments and not {"--help", "-h", "--version"} & set(arguments):
         json.loads(out, parse_constant=_not_json)
@@ -175,7 +187,9 @@ def complete(data: bytes, folder: Path) -> None:
     before = dict(os.environ)
     os.environ.update(asked)
     try:
-        _looked_at(lambda: app([], prog_name="kvplan", standalone_mode=False), folder, frozenset(), columns=shell == "fish")
+        _looked_at(
+            lambda: app([], prog_name="kvplan", standalone_mode=False), folder, frozenset(), columns=shell == "fish"
+        )
     finally:
         os.environ.clear()
         os.environ.update(before)

@@ -151,3 +151,22 @@ def test_unknown_arguments_name_the_nearest():
     with pytest.raises(UsageError) as error:
         plan_arguments({"slo-tft-ms": 5})
     assert "slo_ttft_ms" in error.value.hint
+
+
+@pytest.mark.parametrize(
+    ("load", "told"),
+    [
+        ({"rate": 1e308}, "rate: must be above 0"),
+        ({"rate": 10**400}, "rate: must be above 0"),
+        ({"users": 1e-300}, "users: must be above 0"),
+        ({"users": 5, "think_s": 1e300}, "think_s"),
+        ({"rate": 5, "context": 10**400}, "context: must be at most"),
+        ({"rate": 5, "input_tokens": "uniform:1:1e308"}, "lengths must be from 1 to"),
+        ({"rate": 5, "spare_replicas": 10**400}, "spare_replicas: must be at most"),
+        ({"rate": 5, "prices": {"l4": 1e308}}, "price: l4"),
+    ],
+)
+def test_loads_beyond_all_measure_are_refused(load, told):
+    """Their times, GPUs and costs would be infinite, or integers that no float can hold."""
+    with pytest.raises(UsageError, match=told):
+        kvplan.plan("llama-3-8b", ["l4"], **{"input_tokens": 1000, "output_tokens": 100, **load})
