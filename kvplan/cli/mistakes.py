@@ -9,6 +9,7 @@ from typing import Any, Final
 from kvplan.planning.words import PARAMETERS
 
 _LIST: Final = re.compile(r"'--(?P<option>[a-z-]+)'.*?: '(?P<values>[^']*,[^']*)'")
+_PER_CENT: Final = re.compile(r"'(\d{1,3}(?:\.\d{1,3})?) ?%' is not")
 _MANY: Final = {"compare": "--vary", "sweep": "--sweep"}
 _LISTED: Final = frozenset({"model", "gpu", "engine"})
 #: A weight format that is tried as an option of its own.
@@ -35,6 +36,8 @@ def next_step(error: Any) -> tuple[str, str | None]:
     many = _MANY.get(getattr(context, "info_name", ""))
     if several is not None and many is not None:
         return message, f"for several values {many} {several['option']}={several['values']};"
+    if (share := _PER_CENT.search(message)) is not None:
+        return message, f"{share[1]} % is {float(share[1]) / 100:g};"
     missing = getattr(getattr(error, "param", None), "name", None)
     if message.startswith("Missing") and missing in _LISTED:
         return message, f"`kvplan {missing}s list` shows the names,"

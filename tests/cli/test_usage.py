@@ -43,6 +43,7 @@ BASE = ("estimate", "--model", "llama-3-8b", "--gpu", "a100-80g")
         ((*BASE, "--json", "--format", "csv"), "two forms"),
         ((*BASE, "surplus"), "surplus"),
         (("estimate", "llama-3-8b", "l4"), "--model NAME --gpu NAME"),
+        ((*BASE, "--gpu-memory-utilization", "92.5%"), "92.5 % is 0.925;"),
         ((*BASE, "--fp8"), "did you mean --dtype fp8?"),
         ((*BASE, "--q4_k_m"), "did you mean --dtype q4_k_m?"),
         ((*BASE, "--concurency", "4"), "did you mean --concurrency?"),
