@@ -65,7 +65,9 @@ def read_axis(text: str) -> tuple[str, tuple[Any, ...]]:
     key, equals, value = text.partition("=")
     if not equals or not value.strip():
         message = f"{text!r} is not key=values"
-        raise UsageError(message, hint="for example dtype=bf16,fp8, tp=1,2,4,8, concurrency=1:512:log2, context=4096:32768:4096")
+        raise UsageError(
+            message, hint="for example dtype=bf16,fp8, tp=1,2,4,8, concurrency=1:512:log2, context=4096:32768:4096"
+        )
     name = field_name(key)
     kind = int if name in MODEL_FIELDS else FIELDS.get(name, str)
     if kind in {int, float} and (other := _OTHER_RANGE.match(value)):
