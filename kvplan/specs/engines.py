@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import fields, replace
+from dataclasses import fields
 from functools import cache
 from pathlib import Path
 from typing import Any, Final, TypeVar
@@ -33,11 +33,6 @@ _BUNDLES: Final = ("inherits", "shared", "families", "fallback", "versions")
 
 Fields = Mapping[str, Any]
 Built = TypeVar("Built")
-
-
-def engine_ids() -> tuple[str, ...]:
-    """Ids of the bundled engines, from file names only."""
-    return registry.ids("engine")
 
 
 def engine_versions(engine_id: str) -> tuple[str, ...]:
@@ -254,8 +249,3 @@ def _efficiencies(
         return Efficiency(**values)
 
     return {family: merged(family) for family in families}, merged(None)
-
-
-def with_efficiency(engine: Engine, family: str, efficiency: Efficiency) -> Engine:
-    """An engine with other parameters for one device family (calibration writes these)."""
-    return replace(engine, efficiencies={**engine.efficiencies, family: efficiency})

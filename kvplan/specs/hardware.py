@@ -56,16 +56,6 @@ def bundled_gpu(name: str) -> Gpu:
     return _load_bundled(registry.resolve("gpu", name))
 
 
-def gpu_ids() -> list[str]:
-    """Canonical ids of the bundled accelerators, from file names only."""
-    return list(registry.ids("gpu"))
-
-
-def gpu_aliases() -> dict[str, str]:
-    """Alias → canonical id of the bundled accelerators."""
-    return registry.aliases("gpu")
-
-
 def default_framework_rule(vendor: str, *, unified: bool) -> str:
     """Name of the `FRAMEWORK_RULES` entry for a card whose spec states no framework memory."""
     if unified:

@@ -37,7 +37,7 @@ class Repository:
         revision: Branch, tag or commit that was asked for, or None.
         config: Its `config.json`.
         sidecar: Its `hf_quant_config.json`, or None.
-        weights: Headers of its safetensors files, or None where there are none or they could not be had.
+        weights: Tensors in the headers of its safetensors files, or None where there are none or they could not be had.
         warnings: Why something is missing.
     """
 
@@ -45,7 +45,7 @@ class Repository:
     revision: str | None
     config: Mapping[str, Any]
     sidecar: Mapping[str, Any] | None
-    weights: safetensors.WeightFiles | None
+    weights: tuple[StoredTensor, ...] | None
     warnings: tuple[str, ...] = field(default=())
 
 
@@ -227,7 +227,7 @@ class _Client:
             raise SpecError(msg)
         return data
 
-    def headers(self) -> tuple[safetensors.WeightFiles | None, tuple[str, ...]]:
+    def headers(self) -> tuple[tuple[StoredTensor, ...] | None, tuple[str, ...]]:
         """The headers of the weight files: from the cache where it holds them whole, else by range requests.
 
         What can't be had is a warning: the config alone gives an estimate.
@@ -243,13 +243,13 @@ class _Client:
         except KvplanError as error:
             return None, (f"weights are counted from the config, their headers could not be read: {error}",)
 
-    def _cached(self, names: list[str]) -> safetensors.WeightFiles | None:
+    def _cached(self, names: list[str]) -> tuple[StoredTensor, ...] | None:
         paths = [Path(path) for path in map(self._cached_path, names) if path is not None]
         if len(paths) < len(names):
             return None
         return safetensors.gather((path.name, read_file(path)) for path in paths)
 
-    def _remote(self, names: list[str]) -> safetensors.WeightFiles:
+    def _remote(self, names: list[str]) -> tuple[StoredTensor, ...]:
         if self.cache_only:
             msg = f"{self.repo_id}: {self.cache_only}, and the cache holds only the config"
             raise HubError(msg)

@@ -43,11 +43,6 @@ class StoredTensor:
     shape: tuple[int, ...]
     stored_bytes: int
 
-    @property
-    def elements(self) -> int:
-        """Stored elements, packed ones counted once [element]."""
-        return math.prod(self.shape)
-
 
 def parse_header(raw: bytes, *, source: str, data_bytes: int | None = None) -> tuple[StoredTensor, ...]:
     """Read the JSON header of one file.

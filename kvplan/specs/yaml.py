@@ -136,20 +136,6 @@ def dump_yaml(data: Mapping[str, Any]) -> str:
     return text
 
 
-def read_spec(path: str | os.PathLike[str], schema: type[Spec], *, max_bytes: int = MAX_BYTES) -> Spec:
-    """Read a YAML file strictly and validate it.
-
-    Args:
-        path: The file.
-        schema: The pydantic model that it must satisfy.
-        max_bytes: Largest file that is read [byte].
-
-    Raises:
-        SpecError: All of its errors, each as `file:line: field: rule`.
-    """
-    return validate(load_yaml(path, max_bytes=max_bytes), schema)
-
-
 def validate(document: YamlDocument, schema: type[Spec]) -> Spec:
     """Validate a read document, turning pydantic's errors into the house's."""
     from pydantic import ValidationError  # noqa: PLC0415 - costs start-up time, and only a user's own file needs it

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 import kvplan
@@ -12,7 +14,6 @@ from kvplan.calibration.records import records_from_rows
 from kvplan.core.efficiency import Efficiency
 from kvplan.core.serving import steady_state
 from kvplan.errors import UsageError
-from kvplan.specs.engines import with_efficiency
 
 MODEL, GPU = "llama-3.1-8b", "h100-sxm"
 LOADS = [(inputs, 200, concurrency) for inputs in (200, 1000, 4000) for concurrency in (1, 4, 16, 64)]
@@ -35,7 +36,8 @@ def slower():
     """vLLM on a card whose memory is a fifth slower and whose host takes twice as long."""
     engine = api.load_engine("vllm")
     family = api.load_gpu(GPU).family
-    return with_efficiency(engine, family, scaled(engine.efficiencies[family], {"bandwidth": 0.8, "host": 2.0}))
+    efficiency = scaled(engine.efficiencies[family], {"bandwidth": 0.8, "host": 2.0})
+    return replace(engine, efficiencies={**engine.efficiencies, family: efficiency})
 
 
 def test_a_slower_card_is_found(slower):

@@ -8,7 +8,7 @@ from kvplan.core.efficiency import Efficiency
 from kvplan.core.memory_rules import Budget, MemoryRules, Paging, StateMode
 from kvplan.errors import SpecError, UnknownNameError
 from kvplan.specs import registry
-from kvplan.specs.engines import engine_ids, engine_versions, load_engine
+from kvplan.specs.engines import engine_versions, load_engine
 from kvplan.specs.yaml import load_yaml
 
 OWN = {
@@ -29,7 +29,7 @@ OWN = {
 
 
 def test_the_contract_names_five_engines():
-    assert engine_ids() == ("ideal", "llama.cpp", "sglang", "tensorrt-llm", "vllm")
+    assert registry.ids("engine") == ("ideal", "llama.cpp", "sglang", "tensorrt-llm", "vllm")
 
 
 @pytest.mark.parametrize("version", ["0.6", "0.11", "0.15", "0.17", "0.19", "0.21"])
@@ -145,12 +145,13 @@ def test_broken_profiles_tell_the_line(tmp_path, text, message):
         load_engine(path)
 
 
-@pytest.mark.parametrize("name", engine_ids())
+@pytest.mark.parametrize("name", registry.ids("engine"))
 def test_every_constant_of_mechanism_has_provenance(name):
     data = load_yaml(registry.resolve("engine", name)).data
     memory = data["memory"]
     stated = set(memory) | {key for block in memory.get("versions", {}).values() for key in block}
-    assert set(data["provenance"]) <= stated | {field.name for field in fields(MemoryRules)} | {"vendors"}
+    known = stated | {field.name for kind in (MemoryRules, Efficiency) for field in fields(kind)} | {"vendors"}
+    assert set(data["provenance"]) <= known
     assert data["provenance"]
     assert ("vendors" in data) == ("vendors" in data["provenance"])
 

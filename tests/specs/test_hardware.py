@@ -14,15 +14,15 @@ from kvplan.core.units import GIB, MIB
 from kvplan.errors import SpecError, UnknownNameError
 from kvplan.specs import registry
 from kvplan.specs.families import FAMILIES, FRAMEWORK_RULES
-from kvplan.specs.hardware import gpu_aliases, gpu_ids, load_gpu
+from kvplan.specs.hardware import load_gpu
 from kvplan.specs.hardware_schema import HardwareSpec
-from kvplan.specs.yaml import load_yaml, read_spec
+from kvplan.specs.yaml import load_yaml, validate
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-IDS = gpu_ids()
+IDS = registry.ids("gpu")
 QUANTITY = re.compile(r"\d[\d.]* [A-Za-z/]+")
 OWN_CARD: dict[str, Any] = {
     "id": "own",
@@ -52,12 +52,12 @@ def test_every_accelerator_of_the_brief_is_there() -> None:
     for name in ("a100", "a100-80g", "h100", "h200", "b200", "gb200", "mi300x", "rtx-4090", "l40s", "l4", "tpu-v5e"):
         assert load_gpu(name).id in IDS
     assert load_gpu("a100-80g").id == "a100-80g-sxm"
-    assert not set(gpu_aliases()) & set(IDS)
+    assert not set(registry.aliases("gpu")) & set(IDS)
 
 
 @pytest.mark.parametrize("gpu_id", IDS)
 def test_bundled_spec_satisfies_the_schema(gpu_id: str) -> None:
-    spec = read_spec(registry.resolve("gpu", gpu_id), HardwareSpec)
+    spec = validate(load_yaml(registry.resolve("gpu", gpu_id)), HardwareSpec)
     assert spec.id == gpu_id
     assert spec.sources
 

@@ -27,10 +27,8 @@ def test_one_file_gives_the_exact_bytes(tmp_path):
     folder = folder_with(tmp_path, llama_weights())
     files = read_folder(folder)
     model = load_model(folder)
-    assert files.parameters() == parameters_total(model)
-    assert model.exact_weight_bytes == files.stored_bytes == 2 * parameters_total(model)
+    assert model.exact_weight_bytes == sum(t.stored_bytes for t in files) == 2 * parameters_total(model)
     assert model.warnings == ()
-    assert files.bytes_by_dtype() == {"BF16": files.stored_bytes}
 
 
 def test_the_real_library_reads_what_we_read(tmp_path):
@@ -50,9 +48,7 @@ def test_shards_are_those_of_the_index(tmp_path):
     index = {"metadata": {"total_size": 1}, "weight_map": {name: file for file, own in parts.items() for name in own}}
     (tmp_path / "model.safetensors.index.json").write_text(json.dumps(index))
     write_safetensors(tmp_path / "consolidated.safetensors", tensors)
-    files = read_folder(tmp_path)
-    assert files.files == 2
-    assert len(files.tensors) == len(tensors)
+    assert sorted(t.name for t in read_folder(tmp_path)) == names
     (tmp_path / "model-00002-of-00002.safetensors").unlink()
     with pytest.raises(SpecError, match=r"00002-of-00002.*missing"):
         read_folder(tmp_path)
@@ -83,41 +79,6 @@ def test_predictors_and_tied_heads_are_not_loaded(tmp_path):
     assert load_model(folder_with(tmp_path, tensors)).exact_weight_bytes == plain
     tied = {**CONFIG, "tie_word_embeddings": True}
     assert load_model(folder_with(tmp_path, tensors, tied)).exact_weight_bytes == plain - 2 * 100 * 64
-
-
-def test_packed_weights_are_counted_unpacked_and_their_helpers_not():
-    tensors = {
-        "a.qweight": ("I32", (512, 64)),  # GPTQ: 4096 inputs × 64 outputs, 4 bits, packed along the inputs
-        "a.qzeros": ("I32", (32, 8)),
-        "a.scales": ("F16", (32, 64)),
-        "a.g_idx": ("I32", (4096,)),
-        "b.qweight": ("I32", (4096, 8)),  # AWQ: the same matrix, packed along the outputs
-        "b.qzeros": ("I32", (32, 8)),
-        "b.scales": ("F16", (32, 64)),
-        "c.weight": ("U8", (64, 2048)),  # NVFP4
-        "c.weight_scale": ("F8_E4M3", (64, 256)),
-        "c.weight_scale_2": ("F32", ()),
-        "c.input_scale": ("F32", ()),
-        "d.weight_packed": ("I32", (64, 512)),  # compressed-tensors
-        "d.weight_scale": ("BF16", (64, 32)),
-        "d.weight_shape": ("I64", (2,)),
-        "e.weight": ("I8", (64, 2048)),  # DeepSeek-V4: two fp4 in a byte
-        "e.scale": ("F8_E8M0", (64, 128)),
-        "f.weight": ("F8_E4M3", (64, 4096)),
-        "f.weight_scale_inv": ("F32", (1, 32)),
-        "g.weight": ("I8", (64, 4096)),  # int8
-        "g.SCB": ("F32", (64,)),
-        "h.blocks": ("U8", (64, 128, 16)),  # MXFP4 of gpt-oss
-        "h.scales": ("U8", (64, 128)),
-        "gate.e_score_correction_bias": ("F32", (256,)),
-    }
-    head, size = header(tensors)
-    files = read(head, size)
-    assert files.parameters() == 8 * 64 * 4096
-    helpers = files.quantiser_bytes()
-    assert helpers["zeros"] == 2 * 32 * 8 * 4
-    assert helpers["buffers"] == 1024
-    assert helpers["notes"] == 4096 * 4 + 16
 
 
 def read(head, size):

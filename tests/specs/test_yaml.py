@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from pydantic import BaseModel, ConfigDict
 
 from kvplan.errors import SpecError
-from kvplan.specs.yaml import dump_yaml, load_yaml, parse_yaml, read_spec
+from kvplan.specs.yaml import dump_yaml, load_yaml, parse_yaml, validate
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -157,7 +157,7 @@ def test_schema_problems_have_lines_and_suggestions(tmp_path: Path) -> None:
         "memory:\n  capasity: 3\n  kind: hbn\nparts:\n- capacity: 1\n- capacity: two\n  knd: hbm\nnaem: x\n"
     )
     with pytest.raises(SpecError) as caught:
-        read_spec(path, Outer)
+        validate(load_yaml(path), Outer)
     assert str(caught.value).splitlines() == [
         f"{path}:1: memory.capacity: missing",
         f"{path}:1: name: missing",
@@ -173,7 +173,7 @@ def test_a_scalar_where_fields_belong_says_so(tmp_path: Path) -> None:
     path = tmp_path / "card.yaml"
     path.write_text("name: x\nmemory: 80 GB\n")
     with pytest.raises(SpecError) as caught:
-        read_spec(path, Outer)
+        validate(load_yaml(path), Outer)
     assert str(caught.value) == f"{path}:2: memory: must hold fields of its own (`key: value`)"
 
 

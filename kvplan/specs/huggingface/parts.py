@@ -2,13 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Final
-
 from kvplan.core.tensors import Tensor, TensorClass, linear, vector
 from kvplan.specs.huggingface.config import Config
-
-#: Stands for the layer index in names of tower tensors that occur once per layer (`copies` of them).
-EACH: Final = "*"
 
 
 class Parts:
