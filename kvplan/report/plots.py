@@ -107,7 +107,7 @@ def plot_sweep(sweep: Sweep, path: Path, *, limits: Mapping[str, float] | None =
         if limit is not None:
             axes.axhline(limit, color="black", linewidth=1.0, linestyle=(0, (6, 2)))
             axes.annotate(
-                f"target {short(limit)}",
+                f"target {short(limit)} ms",
                 (0.01, limit),
                 xycoords=("axes fraction", "data"),
                 fontsize=8,
