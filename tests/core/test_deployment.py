@@ -57,6 +57,21 @@ def test_states_in_the_engines_format():
         assert words not in deployed(spec).assumptions
 
 
+def test_weights_in_the_formats_that_an_engine_loads():
+    """The draft model as well, of which nothing is told."""
+    half = deployed(model(dtype="fp32"), rules={"narrow_dtype": "bf16"}, draft_model=model(dtype="fp32", id="draft"))
+    assert (half.model.dtype, half.settings.draft_model.dtype, half.dtype) == ("bf16", "bf16", "bf16")
+    words = "weights in bf16: engine@1 loads fp32 checkpoints so unless dtype is fp32"
+    assert half.assumptions.count(words) == 1
+    assert words not in deployed(rules={"narrow_dtype": "bf16"}).assumptions
+    read = deployed(rules={"file_types": {"bf16": "q8_0"}})
+    assert read.dtype == "q8_0"
+    assert "weights as the GGUF file type q8_0: what engine@1 reads" in read.assumptions
+    for other in ({}, {"file_types": {"fp8": "q8_0"}}):
+        assert deployed(rules=other).dtype == "bf16"
+        assert not any("GGUF" in text for text in deployed(rules=other).assumptions)
+
+
 def test_drafts_come_from_somewhere():
     with pytest.raises(
         UsageError, match="speculative_tokens: small declares no multi-token-prediction layers"
@@ -97,10 +112,13 @@ def test_context_parallelism_divides_the_copies_of_the_cache():
     words = "context parallelism over 4 ranks divides the cache; times are those without it"
     assert words in deployed(layout=Layout(tp=8), dcp=4).assumptions
     assert not any("context parallelism" in text for text in deployed(layout=Layout(tp=8)).assumptions)
+    assert "over 2 ranks" in deployed(layout=Layout(tp=8), dcp=2).assumptions[-2]
     for tp, dcp, copies in ((8, 3, 4), (8, 8, 4), (2, 2, 1)):
         told = f"dcp: {dcp} does not divide the {copies} copies of the cache that tp={tp} keeps"
         with pytest.raises(UsageError, match=told):
             deployed(layout=Layout(tp=tp), dcp=dcp)
+    with pytest.raises(UsageError, match="the 1 copies"):
+        deployed(model(layer(recurrent())), layout=Layout(tp=2), dcp=2)
     mixed = model(layer(), layer(attention(kv_heads=4)), layer(recurrent(num_heads=8)))
     assert deployed(mixed, layout=Layout(tp=8), dcp=2).settings.dcp == 2
     with pytest.raises(UsageError, match="the 2 copies"):

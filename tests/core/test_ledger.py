@@ -7,8 +7,8 @@ from kvplan.core.ledger import account, pool_request
 from kvplan.core.memory_rules import Budget, Paging, StateMode
 from kvplan.core.model import Tower
 from kvplan.core.paging import lay_out
-from kvplan.core.tensors import Tensor, TensorClass, norm
-from tests.core.builders import attention, experts, gpu, latent, layer, model, question, recurrent
+from kvplan.core.tensors import Tensor, TensorClass
+from tests.core.builders import attention, gpu, latent, layer, model, question, recurrent
 
 WEIGHTS, TOKEN, TABLE = 814_208, 4 * 128, 4096 * 16 * 2
 #: Activation 100 tokens × 1000 logits × 1 B, runtime 1000 B, a rotary table, graphs 500 + 102 · 4 layers · 3 captures / 102.
@@ -111,19 +111,13 @@ def test_caches_allocated_up_front_leave_the_rest_unused():
     assert replicas.max_num_seqs == 2
     small = account(question(UP_FRONT, concurrency=10**6, max_num_seqs=None))
     assert small.kv_pool_bytes == small.room_bytes
-    tied = account(question(UP_FRONT, spec=model(tied=True)))
-    assert tied.weights.bytes == WEIGHTS - 128_000
-    assert "CPU" not in tied.weights.formula
 
 
 def test_layers_left_on_the_cpu():
     found = account(question(UP_FRONT, n_gpu_layers=3))
     assert found.weights.bytes == (WEIGHTS - 128_000) * 3 // 4
-    assert found.weights.formula.endswith("× 3 of 4 layers on the GPU")
     assert found.pool.sequence_bytes(10) == 10 * TOKEN * 3 // 4
-    assert account(question(UP_FRONT, n_gpu_layers=99)).weights.bytes == WEIGHTS - 128_000
     shared = account(question(UP_FRONT, n_gpu_layers=3, card=gpu(unified_memory=True)))
-    assert shared.weights.bytes == WEIGHTS
     assert shared.pool.sequence_bytes(10) == 10 * TOKEN
 
 
@@ -169,27 +163,6 @@ def test_pools_are_told_in_their_own_units():
     ]  # fmt: skip
 
 
-def test_lora_and_draft_layers_weigh_too():
-    slots = account(question(TOTAL, max_loras=2, max_lora_rank=8))
-    assert slots.weights.bytes == WEIGHTS + 2 * 8 * 4 * 1536 * 2
-    assert slots.weights.formula.endswith("0.00 GiB + 2 LoRA slots of rank 8 0.00 GiB")
-    drafting = model(mtp_layers=(layer(),), mtp_tensors=norm("enorm", 64))
-    assert account(question(TOTAL, spec=drafting)).weights.bytes == WEIGHTS
-    found = account(question(TOTAL, spec=drafting, speculative_tokens=1))
-    assert found.weights.bytes == WEIGHTS + 2 * 69_760 + 128
-    assert found.weights.formula.endswith("+ MTP layers 0.00 GiB")
-    halved = account(question(TOTAL, spec=drafting, speculative_tokens=1, layout=Layout(tp=2)))
-    plain = account(question(TOTAL, spec=drafting, layout=Layout(tp=2)))
-    assert halved.weights.bytes - plain.weights.bytes == 69_888 + 128
-    assert account(question(TOTAL, speculative_tokens=1)).weights.formula.endswith("(tp1 × pp1) 0.00 GiB")
-
-
-def test_ranks_are_told():
-    sparse = model(layer(attention(), experts()))
-    found = account(question(TOTAL, spec=sparse, layout=Layout(tp=2, dp=2, ep=4)))
-    assert found.weights.formula.startswith("parameters of the fullest rank (tp2 × pp1 × ep4)")
-
-
 def request(rules, **more):
     asked = question(rules, **more)
     found = account(asked)
@@ -228,10 +201,7 @@ def test_a_draft_model_weighs_and_caches_beside_the_model():
     draft = model(layer(), id="draft")
     plain, found = account(question(TOTAL)), account(question(TOTAL, draft_model=draft))
     assert found.weights.bytes - plain.weights.bytes == 2 * (69_760 + 128_064)
-    assert found.weights.formula.endswith("+ draft model draft 0.00 GiB")
     assert found.pool.sequence_bytes(16) == 16 * 128 * 5
-    halved = account(question(TOTAL, draft_model=draft, layout=Layout(tp=2)))
-    assert halved.weights.bytes == 407_680 + 69_888 + 128_000 + 128
     assert sums(found)
 
 

@@ -2,12 +2,77 @@
 
 from kvplan.core.engine import Settings
 from kvplan.core.layout import Layout
-from kvplan.core.loaded_weights import lora_slots, weights_extra
-from kvplan.core.memory_rules import MemoryRules
+from kvplan.core.loaded_weights import layers_on_cpu, loaded_weights, lora_slots, weights_extra
+from kvplan.core.memory_rules import Budget, MemoryRules
 from kvplan.core.model import LayerGroup
 from kvplan.core.reservations import Amount
-from tests.core.builders import attention, experts, latent, layer, model, recurrent
+from kvplan.core.tensors import norm
+from tests.core.builders import attention, experts, gpu, latent, layer, model, recurrent
 from tests.core.test_reservations import NOTHING, TOWER
+
+#: Two embeddings of 64,000 elements, four layers of 69,760 and a norm of 64, at 2 bytes each.
+WEIGHTS = 2 * (2 * 64_000 + 4 * 69_760 + 64)
+UP_FRONT = MemoryRules(budget=Budget.UP_FRONT)
+
+
+def loaded(spec=None, rules=None, *, layout=None, card=None, **settings):
+    return loaded_weights(
+        rules or MemoryRules(),
+        spec or model(),
+        layout=layout or Layout(),
+        settings=Settings(**settings),
+        gpu=card or gpu(),
+    )
+
+
+def test_the_parameters_of_the_fullest_rank():
+    assert loaded() == Amount(WEIGHTS, "parameters of the fullest rank (tp1 × pp1) 0.00 GiB")
+    sparse = loaded(model(layer(attention(), experts())), layout=Layout(tp=2, dp=2, ep=4))
+    assert sparse.formula.startswith("parameters of the fullest rank (tp2 × pp1 × ep4)")
+
+
+def test_embeddings_with_a_head_of_its_own_stay_on_the_cpu():
+    """llama.cpp looks 64,000 elements up on the CPU, unless the head multiplies with them or both share one memory."""
+    found = loaded(rules=UP_FRONT)
+    assert found.bytes == WEIGHTS - 128_000
+    assert found.formula.endswith("0.00 GiB − embedding table on the CPU 0.00 GiB")
+    assert loaded(model(tied=True), UP_FRONT) == loaded(model(tied=True))
+    assert loaded(rules=UP_FRONT, card=gpu(unified_memory=True)) == loaded()
+
+
+def test_layers_left_on_the_cpu_weigh_there():
+    found = loaded(rules=UP_FRONT, n_gpu_layers=3)
+    assert found.bytes == (WEIGHTS - 128_000) * 3 // 4
+    assert found.formula.startswith("(parameters")
+    assert found.formula.endswith(") × 3 of 4 layers on the GPU")
+    assert loaded(rules=UP_FRONT, n_gpu_layers=99).bytes == WEIGHTS - 128_000
+    assert loaded(rules=UP_FRONT, n_gpu_layers=3, card=gpu(unified_memory=True)).bytes == WEIGHTS
+    assert loaded(n_gpu_layers=3).bytes == WEIGHTS  # other engines have no such choice
+
+
+def test_how_many_layers_stay_on_the_cpu():
+    def left(asked, **card):
+        return layers_on_cpu(model(), settings=Settings(n_gpu_layers=asked), gpu=gpu(**card))
+
+    assert [left(asked) for asked in (None, 0, 1, 4, 9)] == [0, 4, 3, 0, 0]
+    assert left(1, unified_memory=True) == 0
+
+
+def test_adapters_and_what_drafts_weigh_too():
+    slots = loaded(max_loras=2, max_lora_rank=8)
+    assert slots.bytes == WEIGHTS + 2 * 8 * 4 * 1536 * 2
+    assert slots.formula.endswith("0.00 GiB + 2 LoRA slots of rank 8 0.00 GiB")
+    drafting = model(mtp_layers=(layer(),), mtp_tensors=norm("enorm", 64))
+    assert loaded(drafting) == loaded() == loaded(speculative_tokens=1)
+    found = loaded(drafting, speculative_tokens=1)
+    assert found.bytes == WEIGHTS + 2 * 69_760 + 128
+    assert found.formula.endswith("+ MTP layers 0.00 GiB")
+    halves = [loaded(drafting, layout=Layout(tp=2), speculative_tokens=n).bytes for n in (0, 1)]
+    assert halves[1] - halves[0] == 69_888 + 128
+    draft = loaded(draft_model=model(layer(), id="draft"))
+    assert draft.bytes == WEIGHTS + 2 * (69_760 + 128_064)
+    assert draft.formula.endswith("+ draft model draft 0.00 GiB")
+    assert loaded(draft_model=model(layer()), layout=Layout(tp=2)).bytes == 407_680 + 69_888 + 128_000 + 128
 
 
 def test_the_rotary_table_and_a_copy_of_towers_come_on_top_of_the_weights():
