@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from kvplan.core.cached_layers import CachedLayer, cached_layers, logical_state_bytes, logical_token_bytes
 from kvplan.core.layout import Layout, stage_sizes
 from kvplan.core.model import CompressedAttention, CrossAttention, Indexer
-from tests.core.builders import attention, indexer, latent, layer, model, recurrent
+from tests.core.builders import attention, dense, indexer, latent, layer, model, recurrent
 
 CROSS = CrossAttention(num_attention_heads=16, num_key_value_heads=4, head_dim=64)
 COMPRESSED = CompressedAttention(
@@ -80,8 +80,8 @@ def test_sparse_latents_in_fp8_keep_scales_and_a_16_bit_rotary_part():
     assert kept(sparse, kv_dtype="fp8")[0].token_bytes == 576 + 128
     assert kept(sparse, kv_dtype="bf16", sparse_latent_rows=True)[0].token_bytes == 2 * 704
     assert kept(latent(), kv_dtype="fp8", sparse_latent_rows=True)[0].token_bytes == 576
-    narrow = replace(sparse, kv_lora_rank=320, indexer=replace(indexer(), head_dim=130))
-    row = 320 + 3 * 4 + 128 + 130 + 2 * 4
+    narrow = replace(sparse, kv_lora_rank=332, indexer=replace(indexer(), head_dim=130))
+    row = 332 + 3 * 4 + 128 + 130 + 2 * 4
     assert kept(narrow, kv_dtype="fp8", sparse_latent_rows=True)[0].token_bytes == row
 
 
@@ -99,6 +99,8 @@ def test_stages_split_the_layers_and_the_fullest_counts():
     assert kept(*mixers, pp=4) == (CachedLayer(kind="full", count=1, token_bytes=512),)
     assert kept(*[recurrent()] * 2, *[recurrent(state_elements=2000)] * 2, pp=2)[0].state_bytes == 8600
     assert kept(*[recurrent()] * 3, attention(), pp=2)[-1].kind == "full"
+    alike = [layer(), layer(feed_forward=dense(intermediate=8))] * 3  # what follows a mixer caches nothing
+    assert [one.count for one in cached_layers(model(*alike), Layout(), kv_dtype="bf16")] == [6]
     several = kept(recurrent(), recurrent(), recurrent(), attention(), attention(), pp=1)
     assert {(one.kind, one.count) for one in several} == {("state", 3), ("full", 2)}
 
