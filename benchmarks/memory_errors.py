@@ -59,7 +59,7 @@ class SetUp:
 
     def ratio(self, rules: MemoryRules) -> float:
         """Predicted ÷ measured."""
-        return activation(rules, self.model, self.layout, self.limits).bytes / GIB / self.measured
+        return activation(rules, self.model, layout=self.layout, limits=self.limits).bytes / GIB / self.measured
 
 
 def version(row: ValidationRow) -> tuple[int, ...]:

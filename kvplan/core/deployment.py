@@ -129,7 +129,7 @@ def deploy(
         figures=_figures(model, resolved),
         measured=measured,
         assumptions=tuple(assumptions),
-        warnings=deployment_warnings(model, gpu, engine, layout, kv_dtype=resolved, measured=measured),
+        warnings=deployment_warnings(model, gpu, engine=engine, layout=layout, kv_dtype=resolved, measured=measured),
     )
 
 
@@ -213,8 +213,8 @@ def moved_to(deployment: Deployment, gpu: Gpu) -> Deployment:
         warnings=deployment_warnings(
             deployment.model,
             gpu,
-            deployment.engine,
-            deployment.layout,
+            engine=deployment.engine,
+            layout=deployment.layout,
             kv_dtype=deployment.kv_dtype,
             measured=measured,
         ),

@@ -122,12 +122,12 @@ def account(question: Question, *, layers: tuple[CachedLayer, ...] | None = None
         limits = replace(limits, max_num_seqs=question.per_replica)
     fraction = settings.gpu_memory_utilization or rules.utilization
     if fraction is None:
-        fraction = computed_fraction(rules, model, layout, limits, total_bytes=total)
+        fraction = computed_fraction(rules, model, layout=layout, limits=limits, total_bytes=total)
     weights = loaded_weights(rules, model, layout=layout, settings=settings, gpu=gpu)
     beside = weights_extra(rules, model)
-    peak, context = activation(rules, model, layout, limits), runtime(rules, gpu, layout)
+    peak, context = activation(rules, model, layout=layout, limits=limits), runtime(rules, gpu, layout)
     around = _together(context, beside)
-    captured = graphs(rules, model, layout, limits, eager=settings.enforce_eager)
+    captured = graphs(rules, model, layout=layout, limits=limits, eager=settings.enforce_eager)
     inside = captured if rules.graph_inside else Amount(0, "")
     usable, formula, charged = total, f"all of {gib_text(total)}", (weights, peak, around, inside)
     headroom = 0

@@ -94,38 +94,33 @@ def forward_elements(rules: MemoryRules, layer: Layer, *, hidden_size: int, tp: 
     return widths / tp + rules.dense_hidden_rows * hidden_size
 
 
-def activation(rules: MemoryRules, model: Model, layout: Layout, limits: Limits) -> Amount:
+def activation(rules: MemoryRules, model: Model, *, layout: Layout, limits: Limits) -> Amount:
     """Transient peak of an engine's profile run, without graphs [byte].
 
     The larger of the sampler, `(S + dt) · min(seqs, batched) · vocab + rows · batched · hidden · dt + fixed` with the
     whole vocabulary on every rank, and the forward pass, `batched · dt · widest layer`; plus what a pipeline stage receives
-    and an encoder's profile. Independent of the context.
+    and an encoder's profile. Independent of the context. llama.cpp keeps a compute buffer instead (`_compute_buffer`).
     """
     if rules.compute_bytes_per_logit:
-        batched = limits.max_num_batched_tokens
-        compute = batched * (
-            rules.compute_bytes_per_logit * model.vocab_size + rules.compute_hidden_bytes * model.hidden_size
-        )
-        return Amount(
-            int(compute),
-            f"{batched} tokens × ({rules.compute_bytes_per_logit:g} B × {model.vocab_size} "
-            f"+ {rules.compute_hidden_bytes:g} B × {model.hidden_size})",
-        )
+        return _compute_buffer(rules, model, batched=limits.max_num_batched_tokens)
     dtype_bytes = activation_bytes_per_element(model)
+    hidden_bytes = model.hidden_size * dtype_bytes
     batched = limits.max_num_batched_tokens
     sequences = min(limits.max_num_seqs, batched)
     sampler = forward = stage = 0.0
     per_logit = rules.sampler_bytes_per_logit + dtype_bytes
     if rules.sampler_bytes_per_logit:
         sampler = per_logit * sequences * model.vocab_size
-        sampler += rules.residual_rows * batched * model.hidden_size * dtype_bytes + rules.activation_fixed_bytes
+        sampler += rules.residual_rows * batched * hidden_bytes + rules.activation_fixed_bytes
     if rules.dense_hidden_rows:
         widest = max(
             forward_elements(rules, group.layer, hidden_size=model.hidden_size, tp=layout.tp) for group in model.groups
         )
         forward = batched * dtype_bytes * widest
-        stage = 2.0 * batched * model.hidden_size * dtype_bytes if layout.pp > 1 else 0.0
+        stage = 2.0 * batched * hidden_bytes if layout.pp > 1 else 0.0
     encoder = rules.multimodal_bytes if model.towers else 0
+    if not (sampler or forward or encoder):
+        return Amount(0, "")
     if sampler >= forward:
         formula = (
             f"sampler {per_logit:g} B × {sequences} sequences × {model.vocab_size} vocabulary "
@@ -133,16 +128,23 @@ def activation(rules: MemoryRules, model: Model, layout: Layout, limits: Limits)
         )
     else:
         formula = f"forward {batched} tokens × {dtype_bytes} B × {forward / batched / dtype_bytes:.0f} elements"
-    if stage:
-        formula += f" + stage input {gib_text(stage)}"
-    if encoder:
-        formula += f" + encoder {gib_text(encoder)}"
-    return Amount(int(max(sampler, forward) + stage + encoder), formula if sampler or forward or encoder else "")
+    formula += f" + stage input {gib_text(stage)}" if stage else ""
+    formula += f" + encoder {gib_text(encoder)}" if encoder else ""
+    return Amount(int(max(sampler, forward) + stage + encoder), formula)
+
+
+def _compute_buffer(rules: MemoryRules, model: Model, *, batched: int) -> Amount:
+    """llama.cpp's buffer of one micro-batch: `batched · (logits · vocab + hidden · hidden_size)` [byte]."""
+    logit, hidden = rules.compute_bytes_per_logit, rules.compute_hidden_bytes
+    value = batched * (logit * model.vocab_size + hidden * model.hidden_size)
+    formula = f"{batched} tokens × ({logit:g} B × {model.vocab_size} + {hidden:g} B × {model.hidden_size})"
+    return Amount(int(value), formula)
 
 
 def runtime(rules: MemoryRules, gpu: Gpu, layout: Layout) -> Amount:
     """Memory outside the framework's allocator: communicators, libraries, and on shared memory the system's part."""
-    if layout.tp > 1 or layout.shared_experts_over_dp:
+    several = layout.tp > 1 or layout.shared_experts_over_dp
+    if several:
         linked = gpu.link_bytes_per_s is not None and not gpu.unified_memory
         value = rules.runtime_link_bytes if linked else rules.runtime_pcie_bytes
         formula = f"one of several ranks over {gpu.link_name or 'its link' if linked else 'PCIe'}: {gib_text(value)}"
@@ -154,7 +156,6 @@ def runtime(rules: MemoryRules, gpu: Gpu, layout: Layout) -> Amount:
         value += rules.runtime_unified_bytes
         formula += f" + memory shared with the CPU: {gib_text(rules.runtime_unified_bytes)}"
     if rules.context_bytes:
-        several = layout.tp > 1 or layout.shared_experts_over_dp
         collectives = rules.collectives_bytes if several else 0
         value += rules.context_bytes + collectives
         formula = f"device context {gib_text(rules.context_bytes)}"
@@ -173,7 +174,7 @@ def captures(largest: int) -> int:
     return small + dense + len(range(_DENSE_STEPS_UP_TO, largest + 1, _SPARSE_STEPS))
 
 
-def graphs(rules: MemoryRules, model: Model, layout: Layout, limits: Limits, *, eager: bool) -> Amount:
+def graphs(rules: MemoryRules, model: Model, *, layout: Layout, limits: Limits, eager: bool) -> Amount:
     """Captured graphs: `fixed + per_layer · layers · captures / 102` [byte]; 0 when eager.
 
     Captures are piecewise graphs to `min(2 · seqs, 512)` tokens and full ones to `min(seqs, 512)`. Median error 12.5 % over
@@ -194,7 +195,7 @@ def graphs(rules: MemoryRules, model: Model, layout: Layout, limits: Limits, *, 
     )
 
 
-def computed_fraction(rules: MemoryRules, model: Model, layout: Layout, limits: Limits, *, total_bytes: int) -> float:
+def computed_fraction(rules: MemoryRules, model: Model, *, layout: Layout, limits: Limits, total_bytes: int) -> float:
     """The fraction that SGLang computes where none is given.
 
     `round((T − reserve) / T, 3)` with `reserve = fixed + a · max(chunk, 2048) + b · graph batch + c · ranks / 8` [MiB],

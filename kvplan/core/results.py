@@ -178,7 +178,14 @@ class Latency(Dumpable):
     """Times as ranges [ms]; TPOT is (end-to-end − TTFT) / (output − 1) and so includes mixed iterations.
 
     Attributes:
+        ttft_ms: From sending a request to its first token.
+        tpot_ms: Per token after the first.
+        e2e_ms: From sending a request to its last token.
+        prefill_ms: Iterations that take the prompt in, beside the running decodes.
+        decode_step_ms: One iteration without prefill.
+        bound_prefill, bound_decode: What binds them: `memory`, `compute`, `communication` or `overhead`.
         ttft_parts_ms: TTFT in its parts: `queue`, `prefill`, `engine`, `network`; they sum to the mid value.
+        running: Sequences that run at once on one data-parallel rank.
         queued: True where not all asked sequences fit at their full length, so that some wait or are set back.
     """
 
@@ -212,7 +219,7 @@ class OpTime(Dumpable):
         phase: `prefill` (one chunk or prompt) or `decode` (one step).
         op: One of the fixed list in docs/formulas.md.
         flops: Operations [FLOP].
-        bytes: Bytes moved through memory, or over the link for collectives [byte].
+        bytes: Bytes moved through memory; of messages what is summed, or a copy for each expert or stage [byte].
         ms: Its share of the step; shares sum to the step [ms].
         bound: `memory | compute | communication | overhead`.
     """

@@ -28,11 +28,11 @@ class Cost:
         fixed_s: Time that neither sees [s].
     """
 
-    flops: Num
-    bytes: Num
-    memory_s: Num
-    compute_s: Num
-    fixed_s: Num
+    flops: Num = 0.0
+    bytes: Num = 0.0
+    memory_s: Num = 0.0
+    compute_s: Num = 0.0
+    fixed_s: Num = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -145,20 +145,24 @@ def _is_zero(value: Num) -> bool:
 def _term(op: str, count: int, cost: Cost) -> Term:
     seconds = count * (cost.fixed_s + smooth_maximum(cost.memory_s, cost.compute_s))
     whole = Cost(
-        count * cost.flops, count * cost.bytes, count * cost.memory_s, count * cost.compute_s, count * cost.fixed_s
+        flops=count * cost.flops,
+        bytes=count * cost.bytes,
+        memory_s=count * cost.memory_s,
+        compute_s=count * cost.compute_s,
+        fixed_s=count * cost.fixed_s,
     )
     return Term(op, whole, seconds)
 
 
 def _fixed(op: str, seconds: Num) -> Term:
-    return Term(op, Cost(0.0, 0.0, 0.0, 0.0, seconds), seconds)
+    return Term(op, Cost(fixed_s=seconds), seconds)
 
 
 def _elementwise(work: StepWork, tokens: Num, machine: Machine) -> Iterator[Term]:
     """Norms, residuals, rotary and activations: the residual stream crosses memory some times per layer."""
     moved = work.layers * machine.efficiency.elementwise_traffic * tokens * work.hidden_bytes
     seconds = moved / machine.bytes_per_s(1.0)
-    yield Term("elementwise", Cost(0.0, moved, seconds, 0.0, 0.0), seconds)
+    yield Term("elementwise", Cost(bytes=moved, memory_s=seconds), seconds)
 
 
 def _messages(work: StepWork, tokens: Num, machine: Machine) -> Iterator[Term]:
@@ -167,18 +171,18 @@ def _messages(work: StepWork, tokens: Num, machine: Machine) -> Iterator[Term]:
     if work.tp > 1:
         link = link_for(machine.gpu, work.tp)
         seconds = work.allreduces * allreduce_s(payload, work.tp, link=link, efficiency=eff)
-        yield Term("allreduce", Cost(0.0, work.allreduces * payload, 0.0, 0.0, 0.0), seconds, communication=True)
+        yield Term("allreduce", Cost(bytes=work.allreduces * payload), seconds, communication=True)
     if work.alltoalls:
         link = link_for(machine.gpu, work.ep)
         top_k = work.experts[0][1].top_k
         one = alltoall_s(tokens, work.hidden_bytes, ranks=work.ep, top_k=top_k, link=link, efficiency=eff)
-        wire = work.alltoalls * payload * top_k
-        yield Term("alltoall", Cost(0.0, wire, 0.0, 0.0, 0.0), work.alltoalls * one, communication=True)
+        copies = work.alltoalls * payload * top_k
+        yield Term("alltoall", Cost(bytes=copies), work.alltoalls * one, communication=True)
     if work.pp > 1:
         link = link_for(machine.gpu, work.pp * work.tp)
         hops = work.pp - 1
         seconds = hops * (eff.allreduce_s + payload / (link.bytes_per_s * eff.link_bandwidth))
-        yield Term("pipeline", Cost(0.0, hops * payload, 0.0, 0.0, 0.0), seconds, communication=True)
+        yield Term("pipeline", Cost(bytes=hops * payload), seconds, communication=True)
 
 
 def step_s(work: StepWork, load: StepLoad, machine: Machine) -> Num:

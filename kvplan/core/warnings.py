@@ -15,7 +15,7 @@ _UNITS = {"fp8": "fp8", "fp4": "fp4", "int8": "int8", "bf16": "bf16"}
 
 
 def deployment_warnings(
-    model: Model, gpu: Gpu, engine: Engine, layout: Layout, *, kv_dtype: str, measured: bool
+    model: Model, gpu: Gpu, *, engine: Engine, layout: Layout, kv_dtype: str, measured: bool
 ) -> tuple[str, ...]:
     """Warnings of a deployment: missing units, backends and rules, links between nodes, unmeasured devices, quantised caches."""
     found = [*model.warnings, *_missing_units(model, gpu), *_slow_links(gpu, layout)]

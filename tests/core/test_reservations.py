@@ -114,35 +114,40 @@ SAMPLER = MemoryRules(sampler_bytes_per_logit=10, residual_rows=1.5, activation_
 
 
 def test_the_sampler_sees_the_whole_vocabulary_of_every_sequence():
-    found = activation(SAMPLER, model(), Layout(), limits(16, 100))
+    found = activation(SAMPLER, model(), layout=Layout(), limits=limits(16, 100))
     assert found.bytes == 12 * 16 * VOCAB + int(1.5 * 100 * HIDDEN * 2) + 77
     assert found.formula == "sampler 12 B × 16 sequences × 1000 vocabulary + 1.5 × 100 tokens × 64 × 2 B"
-    assert activation(SAMPLER, model(), Layout(tp=2), limits(16, 100)) == found
-    assert activation(SAMPLER, model(), Layout(), limits(500, 100)).bytes == 12 * 100 * VOCAB + 19200 + 77
-    assert activation(SAMPLER, model(dtype="fp32"), Layout(), limits(1, 1)).bytes == 14 * VOCAB + 1.5 * HIDDEN * 4 + 77
+    assert activation(SAMPLER, model(), layout=Layout(tp=2), limits=limits(16, 100)) == found
+    assert activation(SAMPLER, model(), layout=Layout(), limits=limits(500, 100)).bytes == 12 * 100 * VOCAB + 19200 + 77
+    assert (
+        activation(SAMPLER, model(dtype="fp32"), layout=Layout(), limits=limits(1, 1)).bytes
+        == 14 * VOCAB + 1.5 * HIDDEN * 4 + 77
+    )
 
 
 def test_the_forward_pass_of_the_widest_layer():
     rules = MemoryRules(dense_hidden_rows=3, expert_hidden_rows=9)
     dense, sparse = 3 * INTERMEDIATE + 3 * HIDDEN, 6 * INTERMEDIATE + 9 * HIDDEN
-    found = activation(rules, model(), Layout(), limits(16, 100))
+    found = activation(rules, model(), layout=Layout(), limits=limits(16, 100))
     assert found == Amount(100 * 2 * dense, f"forward 100 tokens × 2 B × {dense} elements")
     mixed = model(layer(), layer(attention(), experts()))
-    assert activation(rules, mixed, Layout(), limits(16, 100)).bytes == 100 * 2 * sparse
-    stage = activation(rules, model(), Layout(pp=2), limits(16, 100))
+    assert activation(rules, mixed, layout=Layout(), limits=limits(16, 100)).bytes == 100 * 2 * sparse
+    stage = activation(rules, model(), layout=Layout(pp=2), limits=limits(16, 100))
     assert stage == Amount(100 * 2 * dense + 2 * 100 * HIDDEN * 2, f"{found.formula} + stage input 0.00 GiB")
-    encoder = activation(replace(rules, multimodal_bytes=GIB), model(towers=(TOWER,)), Layout(), limits(16, 100))
+    encoder = activation(
+        replace(rules, multimodal_bytes=GIB), model(towers=(TOWER,)), layout=Layout(), limits=limits(16, 100)
+    )
     assert encoder == Amount(100 * 2 * dense + GIB, f"{found.formula} + encoder 1.00 GiB")
-    assert activation(replace(rules, multimodal_bytes=GIB), model(), Layout(), limits(16, 100)) == found
+    assert activation(replace(rules, multimodal_bytes=GIB), model(), layout=Layout(), limits=limits(16, 100)) == found
     both = replace(SAMPLER, dense_hidden_rows=3)
-    assert activation(both, model(), Layout(), limits(1, 100)).bytes == found.bytes
-    assert activation(both, model(), Layout(), limits(100, 100)).bytes == 12 * 100 * VOCAB + 19200 + 77
-    assert activation(MemoryRules(), model(), Layout(), limits()) == NOTHING
+    assert activation(both, model(), layout=Layout(), limits=limits(1, 100)).bytes == found.bytes
+    assert activation(both, model(), layout=Layout(), limits=limits(100, 100)).bytes == 12 * 100 * VOCAB + 19200 + 77
+    assert activation(MemoryRules(), model(), layout=Layout(), limits=limits()) == NOTHING
 
 
 def test_a_compute_buffer_per_batched_token():
     rules = MemoryRules(compute_bytes_per_logit=4, compute_hidden_bytes=20)
-    found = activation(rules, model(), Layout(tp=8), limits(1, 512))
+    found = activation(rules, model(), layout=Layout(tp=8), limits=limits(1, 512))
     assert found == Amount(512 * (4 * VOCAB + 20 * HIDDEN), "512 tokens × (4 B × 1000 + 20 B × 64)")
 
 
@@ -190,16 +195,19 @@ def test_captured_batch_sizes():
 def test_graphs_grow_with_layers_and_captures():
     rules = MemoryRules(graph_fixed_bytes=GIB, graph_bytes_per_layer=102 * MIB)
     # 256 sequences: piecewise graphs to 512 tokens (51) and full ones to 256 (35)
-    found = graphs(rules, model(), Layout(), limits(256), eager=False)
+    found = graphs(rules, model(), layout=Layout(), limits=limits(256), eager=False)
     assert found.bytes == GIB + 4 * 86 * MIB
     assert found.formula == "1.00 GiB + 102.0 MiB × 4 layers × 86 captures / 102"
-    assert graphs(rules, model(), Layout(), limits(1000), eager=False).bytes == GIB + 4 * 102 * MIB
-    assert graphs(rules, model(), Layout(), limits(1), eager=False).bytes == GIB + 4 * 3 * MIB
-    assert graphs(rules, model(*[layer()] * 5), Layout(pp=2), limits(1), eager=False).bytes == GIB + 3 * 3 * MIB
-    assert graphs(rules, model(), Layout(), limits(), eager=True) == Amount(0, "eager: no graphs")
-    assert graphs(MemoryRules(graph_fixed_bytes=GIB), model(), Layout(), limits(), eager=False) == NOTHING
+    assert graphs(rules, model(), layout=Layout(), limits=limits(1000), eager=False).bytes == GIB + 4 * 102 * MIB
+    assert graphs(rules, model(), layout=Layout(), limits=limits(1), eager=False).bytes == GIB + 4 * 3 * MIB
+    assert (
+        graphs(rules, model(*[layer()] * 5), layout=Layout(pp=2), limits=limits(1), eager=False).bytes
+        == GIB + 3 * 3 * MIB
+    )
+    assert graphs(rules, model(), layout=Layout(), limits=limits(), eager=True) == Amount(0, "eager: no graphs")
+    assert graphs(MemoryRules(graph_fixed_bytes=GIB), model(), layout=Layout(), limits=limits(), eager=False) == NOTHING
     odd = MemoryRules(graph_fixed_bytes=10, graph_bytes_per_layer=103)
-    assert graphs(odd, model(), Layout(), limits(1), eager=False).bytes == 10 + 103 * 4 * 3 // 102
+    assert graphs(odd, model(), layout=Layout(), limits=limits(1), eager=False).bytes == 10 + 103 * 4 * 3 // 102
 
 
 RESERVE = MemoryRules(
@@ -212,7 +220,7 @@ RESERVE = MemoryRules(
 
 def fraction(rules=RESERVE, *, gib=40, batched=4096, tier=SMALL, spec=None, **layout):
     given_ = Limits(max_num_seqs=1, max_num_batched_tokens=batched, tier=tier)
-    return computed_fraction(rules, spec or model(), Layout(**layout), given_, total_bytes=gib * GIB)
+    return computed_fraction(rules, spec or model(), layout=Layout(**layout), limits=given_, total_bytes=gib * GIB)
 
 
 def test_a_fraction_is_what_the_reserve_leaves():
@@ -238,5 +246,10 @@ def test_large_cards_reserve_ten_gib_and_towers_a_part_more():
 @given(st.integers(1, 2048), st.integers(1, 512), st.integers(1, 4096), st.integers(0, 512))
 def test_a_larger_batch_or_more_sequences_never_reserve_less(sequences, batched, more_tokens, more_sequences):
     rules = replace(SAMPLER, dense_hidden_rows=3)
-    here = activation(rules, model(), Layout(), limits(sequences, batched)).bytes
-    assert activation(rules, model(), Layout(), limits(sequences + more_sequences, batched + more_tokens)).bytes >= here
+    here = activation(rules, model(), layout=Layout(), limits=limits(sequences, batched)).bytes
+    assert (
+        activation(
+            rules, model(), layout=Layout(), limits=limits(sequences + more_sequences, batched + more_tokens)
+        ).bytes
+        >= here
+    )

@@ -11,7 +11,12 @@ from tests.core.builders import attention, dense, engine, gpu, layer, model, rec
 
 def told(spec=None, *, card=None, layout=None, kv_dtype="bf16", measured=True, served=None):
     return deployment_warnings(
-        spec or model(), card or gpu(), served or engine(), layout or Layout(), kv_dtype=kv_dtype, measured=measured
+        spec or model(),
+        card or gpu(),
+        engine=served or engine(),
+        layout=layout or Layout(),
+        kv_dtype=kv_dtype,
+        measured=measured,
     )
 
 
