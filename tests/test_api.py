@@ -239,10 +239,15 @@ def test_an_unknown_type_is_told_how_it_may_be_read(tmp_path):
         (lambda: kvplan.needs("llama-3-8b", "l40s", tensor_parallel_size=2), "needs: no argument", "did you mean tp?"),
         (lambda: kvplan.plan("llama-3-8b", gpu="l40s", rate=1), "plan: no argument 'gpu'", "gpus"),
         (lambda: kvplan.compare(model="llama-3-8b", gpu="l40s", tpp=2, vary={"tp": [1, 2]}), "no argument 'tpp'", "tp"),
-        (lambda: kvplan.needs("llama-3-8b", "l40s", context="32K"), "context: '32K' is text, not a number", None),
-        (lambda: kvplan.estimate("llama-3-8b", "l40s", tp="2"), "tp: '2' is text", None),
-        (lambda: kvplan.estimate("llama-3-8b", "l40s", concurrency=[1, 2]), "several values", "sweep"),
-        (lambda: kvplan.estimate("llama-3-8b", "l40s", dtype=8), "dtype: 8 is not the name of a format", None),
+        (lambda: kvplan.needs("llama-3-8b", "l40s", context="32K"), "context: '32K' is not a whole number", None),
+        (lambda: kvplan.estimate("llama-3-8b", "l40s", tp="2"), "tp: '2' is not a whole number", None),
+        (lambda: kvplan.estimate("llama-3-8b", "l40s", concurrency=[1, 2]), "[1, 2]' is not a whole number", "sweep"),
+        (lambda: kvplan.estimate("llama-3-8b", "l40s", max_num_seqs=8.5), "max_num_seqs: '8.5' is not a whole", None),
+        (lambda: kvplan.estimate("llama-3-8b", "l40s", tp=True), "tp: 'True' is not a whole number", None),
+        (lambda: kvplan.plan("llama-3-8b", "l40s", max_gpus="8"), "max_gpus: '8' is not a whole number", None),
+        (lambda: kvplan.sweep("llama-3-8b", "l40s", concurrency=["a", 2]), "concurrency: 'a' is not a whole", None),
+        (lambda: kvplan.sweep("llama-3-8b", "l40s", tp=["2"]), "tp: '2' is not a whole number", None),
+        (lambda: kvplan.estimate("llama-3-8b", "l40s", dtype=8), "dtype: '8' is not text", None),
     ],
 )
 def test_arguments_that_are_not_understood_are_told_by_name(ask, words, hint):
@@ -250,6 +255,17 @@ def test_arguments_that_are_not_understood_are_told_by_name(ask, words, hint):
         ask()
     assert words in str(caught.value)
     assert (hint or "") in (caught.value.hint or "")
+
+
+def test_equal_numbers_are_one_question():
+    """Whole floats and NumPy's numbers are answered, and written, as plain ones."""
+    numpy = pytest.importorskip("numpy")
+    plain = kvplan.estimate("llama-3-8b", "l40s", tp=2, concurrency=8, gpu_memory_utilization=0.9)
+    for two, eight in ((2.0, 8.0), (numpy.int64(2), numpy.float32(8))):
+        found = kvplan.estimate(
+            "llama-3-8b", "l40s", tp=two, concurrency=eight, gpu_memory_utilization=numpy.float64(0.9)
+        )
+        assert found.model_dump_json() == plain.model_dump_json()
 
 
 def test_none_is_the_default_of_every_argument():

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Collection, Mapping
-from functools import wraps
+from functools import cache, wraps
 from typing import Any, Final, ParamSpec, TypeVar
 
 from kvplan.errors import UnknownNameError, UsageError
@@ -12,18 +12,17 @@ from kvplan.errors import UnknownNameError, UsageError
 P = ParamSpec("P")
 R = TypeVar("R")
 
-#: Keywords of `estimate` that are names or specs, of formats and of things that may be specs themselves.
-_FORMATS: Final = frozenset({"dtype", "kv_dtype"})
-_SPECS: Final = frozenset({"model", "gpu", "engine", "draft_model", "overrides"})
+#: Annotation → what an argument must be, in words.
+_WORDS: Final = {"int": "a whole number", "float": "a number", "bool": "true or false", "str": "text"}
 
 
 def by_name(function: Callable[P, R]) -> Callable[P, R]:
-    """The function itself, but an unknown keyword is answered with the one that is meant.
+    """The function itself, but keywords are checked against its signature, the one list of names and kinds.
 
-    Engines and benchmarks have their own words (`max_model_len`), which the command line takes as options; in Python
-    there is one name for each thing.
+    An unknown keyword is answered with the one that is meant: engines and benchmarks have their own words
+    (`max_model_len`), which the command line takes as options; in Python there is one name for each thing.
     """
-    known = frozenset(inspect.signature(function).parameters)
+    known, kinds = frozenset(inspect.signature(function).parameters), kinds_of(function)
 
     @wraps(function)
     def run(*args: P.args, **keywords: P.kwargs) -> R:
@@ -31,9 +30,53 @@ def by_name(function: Callable[P, R]) -> Callable[P, R]:
             word = min(keywords.keys() - known)
             msg = f"{function.__name__}: no argument {word!r}"
             raise UnknownNameError(msg, hint=_meant(word, known))
+        for name in keywords.keys() & kinds.keys():
+            keywords[name] = of_kind(name, keywords[name], kinds[name])
         return function(*args, **keywords)
 
     return run
+
+
+@cache
+def kinds_of(function: Callable[..., Any]) -> Mapping[str, str]:
+    """Arguments of one plain kind, by its annotation; None is allowed for all of them and is their default."""
+    found = {
+        name: str(parameter.annotation).removesuffix(" | None")
+        for name, parameter in inspect.signature(function).parameters.items()
+    }
+    return {name: kind for name, kind in found.items() if kind in _WORDS}
+
+
+def of_kind(name: str, value: Any, kind: str) -> Any:  # noqa: ANN401 - anything in, the kind or None out
+    """A value of its kind: numbers of NumPy and whole floats become plain ones, so that equal questions are the same.
+
+    >>> of_kind("tp", 2.0, "int"), of_kind("enforce_eager", 1, "bool"), of_kind("dtype", None, "str")
+    (2, True, None)
+
+    Raises:
+        UsageError: It is of another kind.
+    """
+    if value is None or type(value).__name__ == kind or (kind == "float" and type(value) is int):
+        return value
+    several = isinstance(value, list | tuple | set | dict) or bool(getattr(value, "ndim", 0))
+    plain = None if several or kind == "str" or isinstance(value, str | bytes) else _plain(value, kind)
+    if plain is None:
+        msg = f"{name}: {str(value)[:80]!r} is not {_WORDS[kind]}"
+        raise UsageError(msg, hint="kvplan.sweep takes several values" if several else None)
+    return plain
+
+
+def _plain(value: Any, kind: str) -> float | None:  # noqa: ANN401 - anything that may be a number
+    """A number (or flag) of plain Python that equals the value, or None where there is none."""
+    try:
+        if kind == "bool":
+            return bool(value)
+        number = float(value)
+        if isinstance(value, bool) or (kind == "int" and number != int(number)):
+            return None
+    except (OverflowError, TypeError, ValueError):
+        return None
+    return int(number) if kind == "int" else number
 
 
 def _meant(word: str, known: Collection[str]) -> str:
@@ -47,23 +90,3 @@ def _meant(word: str, known: Collection[str]) -> str:
         near = []
     near = [name for name in near if name in known] or get_close_matches(word, sorted(known), n=3)
     return f"did you mean {', '.join(near)}?" if near else f"arguments: {', '.join(sorted(known))}"
-
-
-def check_kinds(fields: Mapping[str, Any]) -> None:
-    """Refuse texts and lists where a number belongs, and numbers where a name does.
-
-    Raises:
-        UsageError: A keyword of `estimate` of another kind.
-    """
-    for name, value in fields.items():
-        if value is None or name in _SPECS:
-            continue
-        if name in _FORMATS:
-            if not isinstance(value, str):
-                msg = f"{name}: {value!r} is not the name of a format"
-                raise UsageError(msg)
-        elif isinstance(value, str | list | tuple | set | dict):
-            msg = (
-                f"{name}: {str(value)[:80]!r} is {'text' if isinstance(value, str) else 'several values'}, not a number"
-            )
-            raise UsageError(msg, hint=None if isinstance(value, str) else "kvplan.sweep takes several values")

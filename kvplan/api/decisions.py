@@ -7,16 +7,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from kvplan.api.answers import estimate
-from kvplan.api.arguments import by_name
+from kvplan.api.arguments import by_name, kinds_of, of_kind
 from kvplan.api.deployments import deployment_of
 from kvplan.api.loading import EngineLike, GpuLike, ModelLike, load_engine, load_gpu, load_model
+from kvplan.core.deployment import Deployment
 from kvplan.core.engine import Settings
 from kvplan.core.precision import apply_dtype
 from kvplan.core.results import Estimate
 from kvplan.errors import UsageError
 from kvplan.planning.axes import read_axes
 from kvplan.planning.requests import prices as read_prices
-from kvplan.planning.scenarios import Scenario, field_name, keywords
+from kvplan.planning.scenarios import LOAD_FIELDS, Scenario, field_name, keywords
 from kvplan.specs import registry
 from kvplan.specs.files import located
 
@@ -64,7 +65,18 @@ def sweep(
     if fields.get("overrides"):
         base["overrides"] = fields["overrides"]
     found.update(read_axes(axes))
-    return run_sweep(lambda fields: deployment_of(keywords(fields)), base, found, ranges=ranges)
+    for name in found.keys() & LOAD_FIELDS & kinds_of(estimate).keys():
+        for value in found[name]:
+            if isinstance(value, str | bytes):  # other kinds become arrays, in which fractions are numbers too
+                of_kind(name, value, kinds_of(estimate)[name])
+    return run_sweep(_deployment_of_kinds, base, found, ranges=ranges)
+
+
+def _deployment_of_kinds(fields: Mapping[str, Any]) -> Deployment:
+    """A point of a grid, its values checked as those of an estimate are."""
+    kinds = kinds_of(estimate)
+    given = {name: of_kind(name, value, kinds[name]) if name in kinds else value for name, value in fields.items()}
+    return deployment_of(keywords(given))
 
 
 def users_sweep(fields: Mapping[str, Any], answer: Estimate) -> Sweep:
@@ -120,10 +132,10 @@ def plan(
     engines: EngineLike | Sequence[EngineLike] = "vllm",
     dtypes: str | Sequence[str | None] | None = None,
     kv_dtypes: str | Sequence[str | None] | None = None,
-    tp: Sequence[int] | None = None,
-    pp: Sequence[int] | None = None,
-    dp: Sequence[int] | None = None,
-    ep: Sequence[int | None] | None = None,
+    tp: int | Sequence[int] | None = None,
+    pp: int | Sequence[int] | None = None,
+    dp: int | Sequence[int] | None = None,
+    ep: int | Sequence[int | None] | None = None,
     max_gpus: int | None = None,
     spare_replicas: int = 0,
     prices: Mapping[str, float] | None = None,
@@ -205,10 +217,10 @@ def plan(
         engines=[load_engine(engine) for engine in _listed(engines)],
         models={one or "as published": loaded if one is None else apply_dtype(loaded, one) for one in formats},
         kv_dtypes=_listed(kv_dtypes),
-        tp=tp,
-        pp=pp,
-        dp=dp,
-        ep=ep,
+        tp=None if tp is None else _listed(tp),
+        pp=None if pp is None else _listed(pp),
+        dp=None if dp is None else _listed(dp),
+        ep=None if ep is None else _listed(ep),
         max_gpus=max_gpus,
         spare_replicas=spare_replicas,
         prices=priced,

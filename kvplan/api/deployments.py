@@ -6,7 +6,6 @@ from collections import OrderedDict
 from collections.abc import Mapping
 from typing import Any, Final
 
-from kvplan.api.arguments import check_kinds
 from kvplan.api.loading import EngineLike, GpuLike, ModelLike, load_engine, load_gpu, load_model
 from kvplan.core.deployment import Deployment, deploy
 from kvplan.core.engine import Engine, Settings, memory_bytes
@@ -46,7 +45,6 @@ def deployment_of(fields: Mapping[str, Any]) -> Deployment:
         if fields.get(name) is None:
             msg = f"no {name} is given"
             raise UsageError(msg, hint=f"name one: {name}=…")
-    check_kinds(fields)
     given = {name: value for name, value in fields.items() if value is not None}
     layout = Layout(**{name: given[name] for name in ("tp", "pp", "dp", "ep") if name in given})
     _check_count(given.get("gpu_count"), layout)
