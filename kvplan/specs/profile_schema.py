@@ -15,7 +15,7 @@ from kvplan.core.efficiency import Efficiency
 from kvplan.core.engine import Scheduling
 from kvplan.core.memory_rules import Budget, MemoryRules, Paging, StateMode, Tier
 from kvplan.errors import SpecError
-from kvplan.specs.document import YamlDocument
+from kvplan.specs.document import YamlDocument, closest
 from kvplan.specs.yaml import told_together
 
 _MOST: Final = 10**15
@@ -28,6 +28,8 @@ _POSITIVE: Final = re.compile(
 #: Constants that are a share of something; `fp4_…` and `dequantise_…` are factors.
 _SHARE: Final = re.compile(r"utilization$|(?<!fp4)(?<!dequantise)_bandwidth$|(?<!dequantise)_mfu")
 _ZERO_IS_NONE: Final = frozenset({"state_pool_ratio", "window_pool_ratio"})
+#: Compute formats that have constants of their own; mxfp4 is fp4 in kernels that take its blocks as they are.
+_FORMATS: Final = ("bf16", "fp16", "fp32", "tf32", "fp8", "int8", "fp4", "int4", "mxfp4", "default")
 _ID: Final = re.compile(r"[a-z0-9][a-z0-9._-]{0,79}\Z")
 _NO_FIELDS: Final = "must hold fields of its own (`key: value`)"
 
@@ -123,6 +125,8 @@ class _Check:
 
     def shares(self, place: Place, value: Any) -> None:  # noqa: ANN401 - as above
         for name, share in self.mapping(place, value).items():
+            if name not in _FORMATS:
+                self.refuse((*place, name), f"is no compute format{closest(str(name), _FORMATS)}")
             self.number((*place, name), share, whole=False)
 
     def number(self, place: Place, value: Any, *, whole: bool) -> None:  # noqa: ANN401 - as above
@@ -172,4 +176,4 @@ class _Check:
 
 def _is_format(part: str | int) -> bool:
     """True for the key of a compute format, whose constant is the mapping that it stands in."""
-    return isinstance(part, int) or part in {"bf16", "fp16", "fp32", "tf32", "fp8", "int8", "fp4", "int4", "default"}
+    return isinstance(part, int) or part in _FORMATS

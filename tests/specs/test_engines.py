@@ -136,6 +136,10 @@ def test_a_profile_file_is_read(tmp_path):
         ("id: x\nmemory: 3\n", "must hold fields"),
         ("id: x\nspeed: 1\n", "speed: unknown field"),
         ("id: x\nefficiency:\n  shared: {kernel: 1}\n", "unknown field"),
+        (
+            "id: x\nefficiency:\n  shared:\n    gemm_mfu: {fp9: 0.5}\n",
+            r":4: efficiency\.shared\.gemm_mfu\.fp9: is no compute format \(did you mean fp8\?\)",
+        ),
     ],
 )
 def test_broken_profiles_tell_the_line(tmp_path, text, message):
