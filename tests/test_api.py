@@ -239,6 +239,7 @@ def test_an_unknown_type_is_told_how_it_may_be_read(tmp_path):
         (lambda: kvplan.needs("llama-3-8b", "l40s", tensor_parallel_size=2), "needs: no argument", "did you mean tp?"),
         (lambda: kvplan.plan("llama-3-8b", gpu="l40s", rate=1), "plan: no argument 'gpu'", "gpus"),
         (lambda: kvplan.compare(model="llama-3-8b", gpu="l40s", tpp=2, vary={"tp": [1, 2]}), "no argument 'tpp'", "tp"),
+        (lambda: kvplan.compare("llama-3-8b"), "'llama-3-8b' is not name:key=value", "--scenario small:"),
         (lambda: kvplan.needs("llama-3-8b", "l40s", context="32K"), "context: '32K' is not a whole number", None),
         (lambda: kvplan.estimate("llama-3-8b", "l40s", tp="2"), "tp: '2' is not a whole number", None),
         (lambda: kvplan.estimate("llama-3-8b", "l40s", concurrency=[1, 2]), "[1, 2]' is not a whole number", "sweep"),

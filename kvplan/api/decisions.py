@@ -89,7 +89,7 @@ def users_sweep(fields: Mapping[str, Any], answer: Estimate) -> Sweep:
 
 
 def compare(
-    scenarios: Iterable[Scenario | Mapping[str, Any] | str] = (),
+    scenarios: Scenario | Mapping[str, Any] | str | Iterable[Scenario | Mapping[str, Any] | str] = (),
     *,
     vary: Mapping[str, Iterable[Any]] | Iterable[str | Mapping[str, Iterable[Any]]] = (),
     **base: Unpack[ScenarioFields],
@@ -98,7 +98,7 @@ def compare(
 
     Args:
         scenarios: Each a `Scenario`, a mapping of the fields that differ from the base (`name` names it), or text
-            (`"small:gpu=l40s,tp=2"`).
+            (`"small:gpu=l40s,tp=2"`). One alone is compared with the base.
         vary: Field → values, or text (`"kv-dtype=bf16,fp8"`); every combination is a scenario.
         **base: Keywords of `estimate` (`model` and `gpu` among them) that all scenarios share.
 
@@ -108,7 +108,8 @@ def compare(
     from kvplan.planning.compare import run_compare  # noqa: PLC0415
 
     _no_lists(base, "--vary")
-    return run_compare(estimate, dict(base), scenarios, vary=read_axes(vary))
+    named = [scenarios] if isinstance(scenarios, str | Mapping | Scenario) else scenarios
+    return run_compare(estimate, dict(base), named, vary=read_axes(vary))
 
 
 @by_name
