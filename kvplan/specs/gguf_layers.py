@@ -105,13 +105,10 @@ def _attention(keys: Keys, index: int, tensors: tuple[Tensor, ...]) -> Mixer:
 def _latent(keys: Keys, index: int, tensors: tuple[Tensor, ...]) -> LatentAttention:
     config = keys.config
     rope = config.integer("rope.dimension_count")
-    key = (
-        config.integer("attention.key_length_mla", "attention.key_length")
-        if not config.has("attention.key_length_mla")
-        else config.integer("attention.key_length_mla")
-    )
-    value = config.integer(
-        "attention.value_length_mla" if config.has("attention.value_length_mla") else "attention.value_length"
+    # Newer files keep the lengths of the compressed cache beside those of its heads, which end in `_mla`.
+    key, value = (
+        config.integer(f"{name}_mla" if config.has(f"{name}_mla") else name)
+        for name in ("attention.key_length", "attention.value_length")
     )
     config.ignore("attention.key_length", "attention.value_length", "attention.q_lora_rank")
     indexer = None

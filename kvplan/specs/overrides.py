@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Any
 
-from kvplan.specs.huggingface.config import MOST_LAYERS
-
-_TEXT_CONFIGS: Final = ("text_config", "llm_config", "language_config", "thinker_config")
+from kvplan.specs.huggingface.config import MOST_LAYERS, TEXT_CONFIGS
 
 
 def override(config: Mapping[str, Any], changes: Mapping[str, Any] | None) -> Mapping[str, Any]:
@@ -21,7 +19,7 @@ def override(config: Mapping[str, Any], changes: Mapping[str, Any] | None) -> Ma
     if not changes:
         return config
     changed = dict(config)
-    nested = next((name for name in _TEXT_CONFIGS if isinstance(config.get(name), Mapping)), None)
+    nested = next((name for name in TEXT_CONFIGS if isinstance(config.get(name), Mapping)), None)
     inner = dict(config[nested]) if nested else {}
     for key, value in changes.items():
         target = inner if nested and (key in inner or key not in changed) else changed

@@ -10,7 +10,7 @@ from kvplan.core.dtypes import FORMATS, format_by_id
 from kvplan.core.model import Attention, Layer, Model, group_layers
 from kvplan.errors import UnknownNameError
 from kvplan.specs.huggingface.blueprint import Blueprint
-from kvplan.specs.huggingface.config import Config
+from kvplan.specs.huggingface.config import TEXT_CONFIGS, Config
 from kvplan.specs.huggingface.leftovers import judge_leftovers
 from kvplan.specs.huggingface.registry import adapt
 
@@ -119,8 +119,7 @@ def read_dtype(config: Config) -> str:
 
 def _places(config: Config) -> list[Config]:
     """The config and those of the language model inside it."""
-    nested = ("text_config", "llm_config", "language_config", "thinker_config")
-    return [config, *(config.nested(name) for name in nested if isinstance(config.data.get(name), Mapping))]
+    return [config, *(config.nested(name) for name in TEXT_CONFIGS if isinstance(config.data.get(name), Mapping))]
 
 
 def _state_dtype(config: Config) -> str | None:

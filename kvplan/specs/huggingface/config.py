@@ -28,6 +28,8 @@ LIMITS: Final[tuple[tuple[str, int], ...]] = (
     ("hidden", 10**7),
     ("intermediate", 10**8),
 )
+#: Fields that hold the language model of a multimodal one.
+TEXT_CONFIGS: Final = ("text_config", "llm_config", "language_config")
 _LARGEST: Final = 10**9
 _LONGEST_TEXT: Final = 80
 #: Fields of one object that are looked at where an error is explained.

@@ -121,6 +121,23 @@ def read_window(config: Config, *, default: int | None = None) -> int | None:
     return config.integer("sliding_window", "sliding_window_size", default=default)
 
 
+def read_periodic_windows(
+    config: Config, num_hidden_layers: int, *, window: int, period: int, full_first: bool = False
+) -> tuple[int | None, ...]:
+    """Windows on all but one layer of each `period`, unless `layer_types` says otherwise.
+
+    Args:
+        config: The (text) config.
+        num_hidden_layers: Layers.
+        window: The family's default of `sliding_window` [token].
+        period: Layers of a group.
+        full_first: True where the first layer of a group is the full one, not the last.
+    """
+    first = tuple(index % period != 0 for index in range(num_hidden_layers))
+    default = first if full_first else patterned(num_hidden_layers, period)
+    return read_windows(config, num_hidden_layers, window=read_window(config, default=window), default=default)
+
+
 def patterned(num_hidden_layers: int, period: int) -> tuple[bool, ...]:
     """Every layer windowed but each `period`-th.
 

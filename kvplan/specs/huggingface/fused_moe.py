@@ -19,13 +19,7 @@ def granitemoe(config: Config) -> Blueprint:
 def granitemoe_swa(config: Config) -> Blueprint:
     """Granite MoE with windows and sinks: full attention on every fourth layer, from the first."""
     dims = blocks.read_dimensions(config)
-    count = dims.num_hidden_layers
-    windows = blocks.read_windows(
-        config,
-        count,
-        window=blocks.read_window(config, default=128),
-        default=tuple(index % 4 != 0 for index in range(count)),
-    )
+    windows = blocks.read_periodic_windows(config, dims.num_hidden_layers, window=128, period=4, full_first=True)
     config.ignore("layer_rope_theta")
     return _granitemoe(config, dims, windows=windows, sink=True)
 
@@ -90,12 +84,7 @@ def gpt_oss(config: Config) -> Blueprint:
         tensors=(*blocks.router("mlp.router", hidden, experts, bias=True), *routed),
     )
     attention = blocks.gqa(dims, qkv_bias=bias, o_bias=bias, extra=blocks.sinks(dims.num_attention_heads))
-    windows = blocks.read_windows(
-        config,
-        dims.num_hidden_layers,
-        window=blocks.read_window(config, default=128),
-        default=blocks.patterned(dims.num_hidden_layers, 2),
-    )
+    windows = blocks.read_periodic_windows(config, dims.num_hidden_layers, window=128, period=2)
     return blocks.stack(
         dims,
         mixers=blocks.windowed(attention, windows),

@@ -190,9 +190,7 @@ def granite(config: Config) -> Blueprint:
 def granite_swa(config: Config) -> Blueprint:
     """Granite with windows and sinks: full attention on every fourth layer, from the first."""
     dims = blocks.read_dimensions(config)
-    window = blocks.read_window(config, default=128)
-    default = tuple(index % 4 != 0 for index in range(dims.num_hidden_layers))
-    windows = blocks.read_windows(config, dims.num_hidden_layers, window=window, default=default)
+    windows = blocks.read_periodic_windows(config, dims.num_hidden_layers, window=128, period=4, full_first=True)
     config.ignore("layer_rope_theta")
     return llama_like(config, dims=dims, windows=windows, sink=True, tied=True)
 
@@ -206,9 +204,7 @@ def hyperclovax(config: Config) -> Blueprint:
 def cwm(config: Config) -> Blueprint:
     """CWM: Llama without attention biases, windows by `layer_types`, full on every fourth layer from the first."""
     dims = blocks.read_dimensions(config, num_key_value_heads=8, head_dim=128)
-    window = blocks.read_window(config, default=8192)
-    default = tuple(index % 4 != 0 for index in range(dims.num_hidden_layers))
-    windows = blocks.read_windows(config, dims.num_hidden_layers, window=window, default=default)
+    windows = blocks.read_periodic_windows(config, dims.num_hidden_layers, window=8192, period=4, full_first=True)
     return llama_like(config, dims=dims, qkv_bias=False, o_bias=False, windows=windows)
 
 

@@ -97,6 +97,19 @@ def _pure(config: Config, hidden: int, mixer: Recurrent, *, tied: bool) -> Bluep
     )
 
 
+def read_mamba1(config: Config, hidden: int) -> Mamba1:
+    """The sizes of a Mamba 1 mixer under their `mamba_…` names."""
+    return Mamba1(
+        hidden_size=hidden,
+        intermediate_size=config.integer("mamba_expand", default=2) * hidden,
+        state_size=config.integer("mamba_d_state", default=16),
+        kernel=config.integer("mamba_d_conv", default=4),
+        rank=read_rank(config, "mamba_dt_rank", hidden_size=hidden),
+        conv_bias=config.boolean("mamba_conv_bias", default=True),
+        bias=config.boolean("mamba_proj_bias", default=False),
+    )
+
+
 def read_mamba2(
     config: Config, hidden: int, *, inner: int | None = None, out_bias: str = "mamba_proj_bias", gated_norm: bool = True
 ) -> Mamba2:
@@ -177,21 +190,11 @@ def jamba(config: Config) -> Blueprint:
     """Jamba: Mamba 1 with norms inside, attention every `attn_layer_period`, experts every `expert_layer_period`."""
     dims = blocks.read_dimensions(config, num_key_value_heads=8)
     hidden, count = dims.hidden_size, dims.num_hidden_layers
-    rank = read_rank(config, "mamba_dt_rank", hidden_size=hidden)
-    state = config.integer("mamba_d_state", default=16)
-    sizes = Mamba1(
-        hidden_size=hidden,
-        intermediate_size=config.integer("mamba_expand", default=2) * hidden,
-        state_size=state,
-        kernel=config.integer("mamba_d_conv", default=4),
-        rank=rank,
-        conv_bias=config.boolean("mamba_conv_bias", default=True),
-        bias=config.boolean("mamba_proj_bias", default=False),
-    )
+    sizes = read_mamba1(config, hidden)
     inner_norms = (
-        *norm("mamba.dt_layernorm", rank),
-        *norm("mamba.b_layernorm", state),
-        *norm("mamba.c_layernorm", state),
+        *norm("mamba.dt_layernorm", sizes.rank),
+        *norm("mamba.b_layernorm", sizes.state_size),
+        *norm("mamba.c_layernorm", sizes.state_size),
     )
     recurrent, attention = (
         mamba1(sizes, name="mamba", state_bits=read_state_bits(config), extra=inner_norms),

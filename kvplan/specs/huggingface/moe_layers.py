@@ -69,9 +69,7 @@ def afmoe(config: Config) -> Blueprint:
         extra=vector("mlp.expert_bias", TensorClass.OTHER, experts.count),
     )
     period = config.integer("global_attn_every_n_layers", default=4)
-    windows = blocks.read_windows(
-        config, count, window=blocks.read_window(config, default=1024), default=blocks.patterned(count, period)
-    )
+    windows = blocks.read_periodic_windows(config, count, window=1024, period=period)
     width = dims.num_attention_heads * dims.head_dim
     gate = linear("self_attn.gate_proj", TensorClass.ATTENTION, out_features=width, in_features=hidden)
     attention = blocks.gqa(dims, qkv_bias=bias, o_bias=bias, extra=(*blocks.qk_norm(dims), *gate))

@@ -161,9 +161,7 @@ def kolibri1(config: Config) -> Blueprint:
         top_k=blocks.read_top_k(config, experts, default=6),
         shared_size=config.integer("shared_expert_intermediate_size", default=512),
     )
-    windows = blocks.read_windows(
-        config, count, window=blocks.read_window(config, default=513), default=blocks.patterned(count, 5)
-    )
+    windows = blocks.read_periodic_windows(config, count, window=513, period=5)
     config.ignore("attention_bias")
     names = (*blocks.TWO_NORMS, "post_self_attn_layernorm", "post_mlp_layernorm")
     return blocks.stack(

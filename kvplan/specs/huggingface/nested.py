@@ -10,7 +10,7 @@ from kvplan.core.dataclass import dataclass
 from kvplan.core.model import Tower
 from kvplan.core.tensors import Tensor
 from kvplan.specs.huggingface.blueprint import Blueprint
-from kvplan.specs.huggingface.config import Config
+from kvplan.specs.huggingface.config import TEXT_CONFIGS, Config
 from kvplan.specs.huggingface.parts import Parts, parameters
 from kvplan.specs.huggingface.registry import adapt
 from kvplan.specs.huggingface.towers import Encoder
@@ -144,7 +144,7 @@ def read_text(
     *,
     default_type: str,
     spelling: Spelling = INNER,
-    names: tuple[str, ...] = ("text_config", "llm_config", "language_config"),
+    names: tuple[str, ...] = TEXT_CONFIGS,
     tied_default: bool | None = None,
     either_ties: bool = False,
     tying: Literal["outer", "inner", "never"] = "outer",

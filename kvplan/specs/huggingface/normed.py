@@ -18,12 +18,7 @@ def gemma(config: Config) -> Blueprint:
 def gemma2(config: Config) -> Blueprint:
     """Gemma 2: four norms, every other layer windowed from the first."""
     dims = blocks.read_dimensions(config, num_key_value_heads=4, head_dim=256)
-    windows = blocks.read_windows(
-        config,
-        dims.num_hidden_layers,
-        window=blocks.read_window(config, default=4096),
-        default=blocks.patterned(dims.num_hidden_layers, 2),
-    )
+    windows = blocks.read_periodic_windows(config, dims.num_hidden_layers, window=4096, period=2)
     names = (*blocks.TWO_NORMS, "pre_feedforward_layernorm", "post_feedforward_layernorm")
     return _gemma(config, dims, windows=windows, norm_names=names)
 
@@ -31,12 +26,7 @@ def gemma2(config: Config) -> Blueprint:
 def vaultgemma(config: Config) -> Blueprint:
     """VaultGemma: Gemma 2 without the norms after attention and feed-forward."""
     dims = blocks.read_dimensions(config, num_key_value_heads=4, head_dim=256)
-    windows = blocks.read_windows(
-        config,
-        dims.num_hidden_layers,
-        window=blocks.read_window(config, default=4096),
-        default=blocks.patterned(dims.num_hidden_layers, 2),
-    )
+    windows = blocks.read_periodic_windows(config, dims.num_hidden_layers, window=4096, period=2)
     return _gemma(config, dims, windows=windows, norm_names=("input_layernorm", "pre_feedforward_layernorm"))
 
 
@@ -82,12 +72,7 @@ def olmo2(config: Config) -> Blueprint:
 def olmo3(config: Config) -> Blueprint:
     """OLMo 3: OLMo 2 with windows on three of four layers."""
     dims = blocks.read_dimensions(config)
-    windows = blocks.read_windows(
-        config,
-        dims.num_hidden_layers,
-        window=blocks.read_window(config, default=4096),
-        default=blocks.patterned(dims.num_hidden_layers, 4),
-    )
+    windows = blocks.read_periodic_windows(config, dims.num_hidden_layers, window=4096, period=4)
     return _olmo2(config, dims, windows=windows)
 
 
@@ -162,12 +147,7 @@ def cohere_windows(config: Config, num_hidden_layers: int) -> tuple[int | None, 
         config.ignore("sliding_window_pattern", "_sliding_window_pattern", "order_of_interleaved_layers")
     else:
         pattern = config.integer("sliding_window_pattern", "_sliding_window_pattern", default=4)
-    return blocks.read_windows(
-        config,
-        num_hidden_layers,
-        window=blocks.read_window(config, default=4096),
-        default=blocks.patterned(num_hidden_layers, pattern),
-    )
+    return blocks.read_periodic_windows(config, num_hidden_layers, window=4096, period=pattern)
 
 
 def _cohere(config: Config, dims: Dimensions, *, windows: tuple[int | None, ...] | None) -> Blueprint:

@@ -10,7 +10,7 @@ from kvplan.core.model import Layer
 from kvplan.core.precision import map_tensors
 from kvplan.core.tensors import Tensor
 from kvplan.specs.huggingface.blueprint import Blueprint
-from kvplan.specs.huggingface.config import Config
+from kvplan.specs.huggingface.config import TEXT_CONFIGS, Config
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,5 +88,5 @@ def _mentions_quantization(config: Config) -> bool:
     if any(config.has(name) for name in fields):
         return True
     config.ignore(*fields)
-    nested = (config.data.get(name) for name in ("text_config", "llm_config", "language_config"))
+    nested = (config.data.get(name) for name in TEXT_CONFIGS)
     return any(isinstance(data, dict) and data.get(name) for data in nested for name in fields)

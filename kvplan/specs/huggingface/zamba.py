@@ -14,7 +14,8 @@ from kvplan.core.tensors import Tensor, TensorClass, linear, norm
 from kvplan.specs.huggingface import blocks
 from kvplan.specs.huggingface.blueprint import Blueprint
 from kvplan.specs.huggingface.config import Config
-from kvplan.specs.huggingface.recurrent import Mamba1, Mamba2, mamba1, mamba2, project, read_rank, read_state_bits
+from kvplan.specs.huggingface.mamba import read_mamba1
+from kvplan.specs.huggingface.recurrent import Mamba2, mamba1, mamba2, project, read_state_bits
 
 _LINEAR: Final = frozenset({"mamba", "linear_attention"})
 _HYBRID: Final = "hybrid"
@@ -66,19 +67,10 @@ def zamba(config: Config) -> Blueprint:
     hidden = config.integer("hidden_size")
     dims = _attention_dims(config)
     count = dims.num_hidden_layers
-    inner = config.integer("mamba_expand", default=2) * hidden
     config.ignore("n_mamba_heads", "num_logits_to_keep", "use_mamba_kernels", "use_associative_scan")
     config.ignore("time_step_min", "time_step_max", "time_step_floor", "hidden_mamba_act", "sliding_window")
     config.ignore("attn_layer_period", "attn_layer_offset", "expert_layer_period", "num_experts", "num_experts_per_tok")
-    sizes = Mamba1(
-        hidden_size=hidden,
-        intermediate_size=inner,
-        state_size=config.integer("mamba_d_state", default=16),
-        kernel=config.integer("mamba_d_conv", default=4),
-        rank=read_rank(config, "mamba_dt_rank", hidden_size=hidden),
-        conv_bias=config.boolean("mamba_conv_bias", default=True),
-        bias=config.boolean("mamba_proj_bias", default=False),
-    )
+    sizes = read_mamba1(config, hidden)
     hybrids = _read_hybrids(config, count)
     if hybrids is None:
         period = config.integer("attn_layer_period", default=6)

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from typing import Final, cast
 
 from kvplan.errors import UnsupportedModelError
-from kvplan.specs.huggingface.config import Config
+from kvplan.specs.huggingface.config import TEXT_CONFIGS, Config
 from kvplan.specs.quantization.plan import Part, QuantizationPlan, Rule
 
 __all__ = ["METHODS", "Part", "QuantizationPlan", "Rule", "read_quantization"]
@@ -56,7 +56,6 @@ _SMELLS: Final = re.compile(
     r"bit|group|scale|dtype|type|format|block|zero|sym|algo|quant|pack|spars|module|layer|exclu|ignor|skip|expert|kv"
     r"|cache|rank|lora|rotat|outlier|codebook|embed|head|mixed|precision|weight|target|convert|vector|resid|shape"
 )
-_TEXT_CONFIGS: Final = ("text_config", "llm_config", "language_config")
 
 
 def read_quantization(config: Config) -> QuantizationPlan | None:
@@ -71,7 +70,7 @@ def read_quantization(config: Config) -> QuantizationPlan | None:
     """
     config.ignore("quantization_config", "compression_config")
     places = [config]
-    for name in _TEXT_CONFIGS:
+    for name in TEXT_CONFIGS:
         if isinstance(config.data.get(name), Mapping):
             places.append(config.nested(name))
             places[-1].ignore("quantization_config", "compression_config")
