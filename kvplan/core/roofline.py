@@ -115,7 +115,8 @@ def gemm_cost(gemm: GemmWork, tokens: Num, machine: Machine) -> Cost:
     rate = machine.flops_per_s(gemm.compute, dequantised=gemm.dequantised)
     idle = eff.gemm_idle_tiles * machine.multiprocessors() * _TILE_OUTPUTS * gemm.inputs
     per_token = traffic * gemm.activation_bytes / machine.bytes_per_s(1.0)
-    fixed = eff.kernel_s + (eff.quantise_kernel_s if quantises or gemm.dequantised else 0.0)
+    prepared = gemm.dequantised or gemm.compute in _QUANTISED_ACTIVATIONS  # activations quantised, or weights expanded
+    fixed = eff.kernel_s + (eff.quantise_kernel_s if prepared else 0.0)
     return Cost(
         flops=2.0 * gemm.elements * tokens,
         bytes=gemm.weight_bytes + gemm.activation_bytes * tokens,

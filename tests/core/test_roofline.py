@@ -104,12 +104,12 @@ def test_weights_stream_and_multiply_at_the_share_of_their_format(gemm, card, by
         (in_format("fp8", blockwise=True), None, 3, 2 + 1 + 0.25),
         (in_format("bf16", blockwise=True), None, 0.5, 2),
         (in_format("bf16", dequantised=True), None, 0.5, 2 + 1),
-        (in_format("fp8"), PLAIN, 0.5, 2),
-        (in_format("mxfp4"), None, 0.5, 2),
+        (in_format("fp8"), PLAIN, 0.5, 2 + 1),  # expanded: no units
+        (in_format("mxfp4"), None, 0.5, 2 + 1),
         (in_format("mxfp4"), FP4, 3, 2 + 1),
     ],
 )
-def test_quantising_activations_costs_traffic_and_time(gemm, card, traffic, microseconds):
+def test_quantising_activations_costs_traffic_and_time_and_expanding_weights_time(gemm, card, traffic, microseconds):
     """500 tokens of 4 kB are 2 MB each time they cross memory; weights are 2 MB."""
     efficiency = Efficiency(
         gemm_activation_traffic=0.5, quantised_activation_traffic=3, kernel_s=2e-6, quantise_kernel_s=1e-6, block_kernel_s=0.25e-6
@@ -118,6 +118,17 @@ def test_quantising_activations_costs_traffic_and_time(gemm, card, traffic, micr
     assert cost.memory_s == pytest.approx((2e6 + traffic * 2e6) / 2e12)
     assert cost.fixed_s == pytest.approx(microseconds * 1e-6)
     assert cost.bytes == 4e6
+
+
+@pytest.mark.parametrize("compute", ["fp8", "fp4", "mxfp4"])
+def test_a_format_without_units_is_a_weight_only_one(compute):
+    efficiency = Efficiency(
+        gemm_activation_traffic=0.5, quantised_activation_traffic=3, kernel_s=2e-6, quantise_kernel_s=1e-6,
+        block_kernel_s=1e-6, dequantise_bandwidth=0.5, dequantise_mfu=0.25, gemm_mfu={"default": 0.7, "fp8": 0.6},
+    )  # fmt: skip
+    machine = Machine(gpu=PLAIN, efficiency=efficiency)
+    wide = gemm_cost(in_format("bf16", dequantised=True), 500, machine)
+    assert gemm_cost(in_format(compute, blockwise=True), 500, machine) == wide
 
 
 def test_weight_only_formats_keep_their_flops_and_lose_bytes():
