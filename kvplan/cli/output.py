@@ -16,8 +16,10 @@ from kvplan.writing import is_folder, write_file
 _ASCII = str.maketrans(
     {
         "×": "x",
+        "±": "+-",
         "÷": "/",
         "–": "-",
+        "—": "-",
         "−": "-",
         "…": "...",
         "█": "W",
@@ -34,6 +36,7 @@ _ASCII = str.maketrans(
         "→": "->",
         "≥": ">=",
         "≤": "<=",
+        **dict(zip("▁▂▃▄▅▆▇", "_.:-=+*", strict=True)),
     }
 )
 
