@@ -32,21 +32,25 @@ def next_step(error: Any) -> tuple[str, str | None]:
     wrong = getattr(error, "option_name", None)
     if context is not None and wrong is not None and message.startswith("No such option"):
         return f"No such option: {wrong}", _instead(context, wrong.lstrip("-").lower())
+    return message, _hint(message, context, missing=getattr(getattr(error, "param", None), "name", None))
+
+
+def _hint(message: str, context: Any, *, missing: str | None) -> str | None:
+    """What to try where an option has a value that it does not take, or where a word is missing or too much."""
     several = _LIST.search(message)
     many = _MANY.get(getattr(context, "info_name", ""))
     if several is not None and many is not None:
-        return message, f"for several values {many} {several['option']}={several['values']};"
+        return f"for several values {many} {several['option']}={several['values']};"
     if (share := _PER_CENT.search(message)) is not None:
-        return message, f"{share[1]} % is {float(share[1]) / 100:g};"
-    missing = getattr(getattr(error, "param", None), "name", None)
+        return f"{share[1]} % is {float(share[1]) / 100:g};"
     if message.startswith("Missing") and missing in _LISTED:
-        return message, f"`kvplan {missing}s list` shows the names,"
+        return f"`kvplan {missing}s list` shows the names,"
     if message.startswith("Missing") and missing == "output":
-        return message, "for example -o my-model.yaml;"
+        return "for example -o my-model.yaml;"
     if message.startswith("Got unexpected extra argument") and context is not None:
         named = [one for one in ("--model", "--gpu") if one in _options(context.command, context)]
-        return message, f"names follow their options: {' NAME '.join(named)} NAME;" if named else None
-    return message, None
+        return f"names follow their options: {' NAME '.join(named)} NAME;" if named else None
+    return None
 
 
 def _instead(context: Any, written: str) -> str | None:
