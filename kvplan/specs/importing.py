@@ -13,9 +13,9 @@ from kvplan.core.dataclass import dataclass
 from kvplan.core.model import Model
 from kvplan.core.parameters import parameters_total, weights_bytes_model
 from kvplan.errors import SpecError, UsageError
-from kvplan.specs.files import is_regular, located
+from kvplan.specs.files import located
 from kvplan.specs.huggingface import canonical_id
-from kvplan.specs.models import load_spec, read_json
+from kvplan.specs.models import load_spec, read_config_file
 from kvplan.specs.yaml import dump_yaml
 from kvplan.writing import is_there, make_folder, write_file
 
@@ -28,7 +28,6 @@ _NOISE: Final = frozenset(
     }
 )  # fmt: skip
 _EXPERT: Final = re.compile(r"^(.*\bexperts)\.(\d+)(\..*)?$")
-_SIDECAR: Final = "hf_quant_config.json"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,16 +85,7 @@ def _spec(source: str) -> tuple[dict[str, Any], int | None, tuple[str, ...]]:
         raise UsageError(msg, hint="kvplan takes the path of a GGUF or a spec as it is")
     path = located(source)
     if path is not None:
-        config_path = path / "config.json" if path.is_dir() else path
-        plain = config_path.name == "config.json"
-        sidecar_path = config_path.with_name(_SIDECAR) if plain else config_path.with_suffix(f".{_SIDECAR}")
-        sidecar = read_json(sidecar_path) if is_regular(sidecar_path) else None
-        config = read_json(config_path)
-        named = config.get("_name_or_path")
-        name = named if isinstance(named, str) and named and not named.startswith((".", "/", "~")) else ""
-        stem = config_path.resolve().parent.name if config_path.name == "config.json" else config_path.stem
-        stem = stem.rsplit("--", 1)[-1]  # owner--name.json
-        return _fields(name or stem, config, sidecar), None, ()
+        return _fields(*read_config_file(path / "config.json" if path.is_dir() else path)), None, ()
     if source.count("/") != 1 or source.startswith((".", "/", "~")):
         msg = f"{source}: no such file or folder"
         raise SpecError(msg, hint="give a config.json, its folder, or owner/name")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -191,27 +190,33 @@ def _from_folder(folder: Path, *, assume_plain: bool, overrides: Mapping[str, An
 
 
 def _from_config_file(path: Path, *, assume_plain: bool, overrides: Mapping[str, Any] | None) -> Model:
-    data = read_json(path)
-    sidecar_path = path.with_name(_SIDECAR) if path.name == "config.json" else path.with_suffix(f".{_SIDECAR}")
-    sidecar = read_json(sidecar_path) if is_regular(sidecar_path) else None
-    model = from_config(
+    name, data, sidecar = read_config_file(path)
+    return from_config(
         override(data, overrides),
         source=str(path),
         sidecar=sidecar,
-        model_id=_id_of(path, data),
+        model_id=canonical_id(name) or path.stem,
         assume_plain=assume_plain,
     )
-    return replace(model, id=model.id or path.stem)
 
 
-def _id_of(path: Path, data: Mapping[str, Any]) -> str:
-    """The id of a config file: from `_name_or_path`, else from its folder or file name (`owner--name.json`)."""
+def read_config_file(path: Path) -> tuple[str, dict[str, Any], dict[str, Any] | None]:
+    """A config with the name of its model before it and the quantiser's sidecar that lies beside it, or None, after it.
+
+    The name is the config's own (`_name_or_path`), else that of its folder or file, where `owner--name` is `name`.
+
+    Raises:
+        SpecError: A file can't be read, or is no JSON object.
+    """
+    whole = path.name == "config.json"
+    data = read_json(path)
+    beside = path.with_name(_SIDECAR) if whole else path.with_suffix(f".{_SIDECAR}")
+    sidecar = read_json(beside) if is_regular(beside) else None
     named = data.get("_name_or_path")
     if isinstance(named, str) and named and not named.startswith((".", "/", "~")):
-        return canonical_id(named)
-    if path.name == "config.json":
-        return canonical_id(path.resolve().parent.name) or "config"
-    return canonical_id(path.stem.rsplit("--", 1)[-1])
+        return named, data, sidecar
+    stem = path.resolve().parent.name if whole else path.stem
+    return stem.rsplit("--", 1)[-1], data, sidecar
 
 
 def read_json(path: Path) -> dict[str, Any]:

@@ -154,3 +154,19 @@ def _read_or_refuse(config: dict[str, object]) -> None:
 
 def test_unsupported_is_a_spec_error():
     assert issubclass(UnsupportedModelError, SpecError)
+
+
+def test_kinds_of_layer_are_known_ones_or_the_config_is_refused():
+    config = Config({"model_type": "acorn", "layer_types": ["full", "odd"], "kinds": ["full", "full"]})
+    assert config.kinds("kinds", known=("full",), length=2) == ("full", "full")
+    assert config.kinds("absent", known=("full",)) is None
+    with pytest.raises(UnsupportedModelError, match="layer_types: 'odd' is not understood for acorn"):
+        config.kinds("layer_types", "absent", known=("full", "window"), length=2)
+    with pytest.raises(SpecError, match="layer_types: must have 3 entries"):
+        config.kinds("layer_types", known=("full", "odd"), length=3)
+
+
+def test_fields_can_be_set_whatever_the_file_says():
+    config = Config({"bias": False, "width": 3}).with_fields({"bias": True})
+    assert (config.boolean("bias", default=False), config.integer("width")) == (True, 3)
+    assert list(config.unread()) == []

@@ -229,3 +229,13 @@ def test_mixture_is_found_under_its_class():
     model = load_model("qwen3-30b-a3b")
     assert all(isinstance(group.layer.feed_forward, MixtureOfExperts) for group in model.groups)
     assert round(parameters_active(model) / 1e9, 2) == 3.35
+
+
+def test_minicpm_without_experts_is_its_dense_model():
+    """No experts is no mixture, whatever the router's other fields would need."""
+    dense, none, some = (
+        from_config(TINY | {"model_type": "minicpm"} | more)
+        for more in ({}, {"num_experts": 0}, {"num_experts": 4, "num_experts_per_tok": 2})
+    )
+    assert parameters_total(none) == parameters_total(dense) == parameters_active(dense)
+    assert parameters_total(some) > parameters_active(some)

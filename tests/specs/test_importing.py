@@ -84,3 +84,11 @@ def test_sources_that_can_not_be_imported(tmp_path):
             import_model(source, tmp_path / "out.yaml")
     with pytest.raises(SpecError, match="no such file"):
         import_model("nothing", tmp_path / "out.yaml")
+
+
+@pytest.mark.parametrize("place", ["owner--Meta-Acorn-8B-Instruct/config.json", "owner--Meta-Acorn-8B-Instruct.json"])
+def test_a_config_has_one_name_whether_it_is_planned_with_or_imported(tmp_path, place):
+    path = tmp_path / place
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(json.dumps(CONFIG))
+    assert load_model(path).id == import_model(str(path), tmp_path / "x.yaml").model.id == "acorn-8b"

@@ -255,6 +255,14 @@ def test_a_file_without_vision_config_is_warned_about():
     assert "455,178,240" in model.warnings[0]
 
 
+def test_a_file_without_audio_config_is_warned_about():
+    config = {name: value for name, value in QWEN_AUDIO.items() if name != "audio_config"}
+    model = from_config(config)
+    assert "audio_config is not in config.json" in model.warnings[0]
+    # transformers 5.24's default tower of Qwen2-Audio, the projector to the width of 4096 with it.
+    assert parameters_total(model) == parameters_total(from_config(QWEN_AUDIO)) == 8_397_094_912
+
+
 def test_chunked_layers_are_windows_and_the_rest_is_full():
     model = from_config(SCOUT)
     assert window_layers(model) == 36
