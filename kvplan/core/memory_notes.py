@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from kvplan.core.ledger import Account, Question, account
 from kvplan.core.memory_rules import Budget, Paging
-from kvplan.core.model import Attention, LatentAttention, MixtureOfExperts
+from kvplan.core.model import Attention, LatentAttention
 from kvplan.errors import UsageError
 
 
@@ -57,10 +57,9 @@ def _warnings(question: Question, found: Account) -> Iterator[str]:
         )
     yield from _replication(question, found)
     yield from _hybrid(question, found)
-    experts = any(isinstance(group.layer.feed_forward, MixtureOfExperts) for group in model.groups)
     if (
         rules.graph_inside
-        and experts
+        and model.has_routed_experts
         and gpu.family in {"blackwell-dc", "gb10"}
         and not question.settings.enforce_eager
     ):
@@ -97,8 +96,7 @@ def _replication(question: Question, found: Account) -> Iterator[str]:
 def _data_parallel_sequences(question: Question) -> float | None:
     """Sequences that the same GPUs hold with attention data-parallel and experts divided, or None where it can't be."""
     ranks = question.layout.tp * question.layout.dp
-    has_experts = any(isinstance(g.layer.feed_forward, MixtureOfExperts) for g in question.model.groups)
-    if not has_experts:
+    if not question.model.has_routed_experts:
         return None
     layout = replace(question.layout, tp=1, dp=ranks, ep=ranks)
     try:

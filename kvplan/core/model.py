@@ -274,6 +274,11 @@ class Model:
         """Decoder layers."""
         return len(self.layer_order)
 
+    @property
+    def has_routed_experts(self) -> bool:
+        """True where a decoder layer is a mixture of experts."""
+        return any(isinstance(group.layer.feed_forward, MixtureOfExperts) for group in self.groups)
+
     def summary(self) -> dict[str, Any]:
         """The figures that `models show --json` prints: `kvplan.core.summary.model_summary` of this model."""
         from kvplan.core.summary import model_summary  # noqa: PLC0415 - it counts with modules that import this one

@@ -7,7 +7,7 @@ from typing import Final
 
 from kvplan.core.hardware import Gpu
 from kvplan.core.layout import Layout
-from kvplan.core.model import MixtureOfExperts, Model
+from kvplan.core.model import Model
 from kvplan.errors import UsageError
 
 _TP: Final = (1, 2, 4, 8)
@@ -41,7 +41,7 @@ def layouts(
         dp: Data-parallel ranks to try instead.
         max_gpus: GPUs of the whole plan, or None.
     """
-    routed = any(isinstance(group.layer.feed_forward, MixtureOfExperts) for group in model.groups)
+    routed = model.has_routed_experts
     found: list[Layout] = []
     for ranks in tp or _TP:
         for stages in pp or _stages(gpu, ranks):
