@@ -31,7 +31,7 @@ def test_a_card_with_none_of_them_runs_at_its_highest_peak():
 
 def test_what_a_card_is_unless_its_sheet_says_otherwise():
     card = gpu()
-    assert (card.gpus_per_node, card.devices_per_package, card.unified_memory) == (8, 1, False)
+    assert (card.gpus_per_node, card.devices_per_package, card.unified_memory, card.available) == (8, 1, False, True)
     [domain] = [field.default for field in fields(card) if field.name == "link_domain"]
     assert domain == 1
     plain = {name: getattr(card, name) for name in ("l2_bytes", "host_bytes_per_s", "network_bytes_per_s", "tdp_w")}

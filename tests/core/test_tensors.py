@@ -10,8 +10,8 @@ def test_elements_of_all_copies_and_parameters_of_stored_ones():
 
 def test_what_a_tensor_is_unless_told_otherwise():
     plain = Tensor(name="x", tensor_class=TensorClass.OTHER, shape=(3,))
-    assert (plain.copies, plain.matmul, plain.linear, plain.shards, plain.format, plain.stored) == (
-        1, False, False, None, None, True,
+    assert (plain.copies, plain.matmul, plain.linear, plain.shards, plain.format, plain.stored, plain.of_source) == (
+        1, False, False, None, None, True, False,
     )  # fmt: skip
 
 

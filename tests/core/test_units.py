@@ -15,6 +15,11 @@ def test_decimal_and_binary_units_stay_apart():
     assert gib(80 * units.GB) < 75 < gib(80 * units.GIB) == 80
 
 
+def test_small_letters_end_decimal_counts_and_capitals_binary_ones():
+    """vLLM's `human_readable_int`: `--max-model-len 32k` is 32,000 and `32K` is 32,768."""
+    assert units.ENDINGS == {"k": units.KB, "m": units.MB, "K": units.KIB, "M": units.MIB}
+
+
 def test_one_token_more_than_whole_blocks_opens_a_block():
     assert [ceil_div(n, 16) for n in (0, 1, 16, 17, 32)] == [0, 1, 1, 2, 2]
     assert [round_up(n, 16) for n in (0, 1, 16, 17, 32)] == [0, 16, 16, 32, 32]
