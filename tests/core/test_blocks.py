@@ -5,7 +5,6 @@ from hypothesis import strategies as st
 
 from kvplan.core.blocks import BlockGroup, Pool, PoolPart
 from kvplan.core.cached_layers import CachedLayer
-from kvplan.core.layout import stage_sizes
 from kvplan.core.memory_rules import MemoryRules, Paging, StateMode
 from kvplan.core.paging import PoolRequest, lay_out
 from kvplan.core.units import GIB
@@ -148,11 +147,6 @@ def test_the_longest_context_fits_and_one_more_token_does_not(layers, paging, se
     longest = pool.longest(sequences=sequences, cap=10**7)
     assert longest == 0 or pool.holds(longest, sequences=sequences)
     assert longest == 10**7 or not pool.holds(longest + 1, sequences=sequences)
-
-
-def test_stages_get_the_rest_in_the_middle():
-    assert stage_sizes(32, 4) == (8, 8, 8, 8)
-    assert stage_sizes(61, 4) == (15, 15, 16, 15)
 
 
 def test_binding_part():

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kvplan.core.cached_layers import CachedLayer, cached_layers, logical_state_bytes, logical_token_bytes
-from kvplan.core.layout import Layout, stage_sizes
+from kvplan.core.layout import Layout
 from kvplan.core.model import CompressedAttention, CrossAttention, Indexer
 from tests.core.builders import attention, dense, indexer, latent, layer, model, recurrent
 
@@ -20,22 +20,6 @@ COMPRESSED = CompressedAttention(
 def kept(*mixers, kv_dtype="bf16", tp=1, pp=1, **more):
     spec = model(*[layer(mixer) for mixer in mixers], max_source_tokens=1500)
     return cached_layers(spec, Layout(tp=tp, pp=pp), kv_dtype=kv_dtype, **more)
-
-
-@given(st.integers(1, 200), st.integers(1, 64))
-def test_stages_hold_all_layers_and_differ_by_one(layers, stages):
-    sizes = stage_sizes(layers, stages)
-    assert sum(sizes) == layers
-    assert len(sizes) == stages
-    assert max(sizes) - min(sizes) <= 1
-
-
-def test_what_does_not_divide_goes_to_the_middle_from_the_back():
-    # vLLM's rule (vllm/distributed/utils.py, get_pp_indices): 7 over 4 is 1, 2, 2, 2 with the last left alone first
-    assert stage_sizes(61, 4) == (15, 15, 16, 15)
-    assert stage_sizes(62, 4) == (15, 16, 16, 15)
-    assert stage_sizes(63, 4) == (16, 16, 16, 15)
-    assert stage_sizes(5, 1) == (5,)
 
 
 def test_one_layer_of_each_kind():

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kvplan.core.layout import Layout
+from kvplan.core.layout import Layout, stage_sizes
 from kvplan.core.tensors import Tensor, TensorClass
 from kvplan.errors import UsageError
 from tests.core.builders import attention, experts, latent, layer, model, recurrent
@@ -93,3 +93,22 @@ def test_every_width_of_heads_and_experts_must_divide():
     with pytest.raises(UsageError, match="routed experts"):
         Layout(dp=8, ep=8).check(uneven)
     assert replace(Layout(tp=4), pp=2).gpu_count == 8
+
+
+@given(st.integers(1, 200), st.integers(1, 64))
+def test_stages_hold_all_layers_and_differ_by_one(layers, stages):
+    sizes = stage_sizes(layers, stages)
+    assert sum(sizes) == layers
+    assert len(sizes) == stages
+    assert max(sizes) - min(sizes) <= 1
+
+
+def test_what_does_not_divide_goes_to_the_middle_from_the_back():
+    # vLLM's rule (vllm/distributed/utils.py, get_pp_indices): the last stage, which has the head, gets none of the rest
+    assert stage_sizes(32, 4) == (8, 8, 8, 8)
+    assert stage_sizes(61, 4) == (15, 15, 16, 15)
+    assert stage_sizes(62, 4) == (15, 16, 16, 15)
+    assert stage_sizes(63, 4) == (16, 16, 16, 15)
+    assert stage_sizes(7, 4) == (2, 2, 2, 1)
+    assert stage_sizes(5, 2) == (3, 2)
+    assert stage_sizes(5, 1) == (5,)
