@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import math
 from collections.abc import Callable, Collection, Mapping
 from functools import cache, wraps
 from typing import Any, Final, ParamSpec, TypeVar
@@ -72,11 +73,11 @@ def _plain(value: Any, kind: str) -> float | None:  # noqa: ANN401 - anything th
         if kind == "bool":
             return bool(value)
         number = float(value)
-        if isinstance(value, bool) or (kind == "int" and number != int(number)):
-            return None
     except (OverflowError, TypeError, ValueError):
         return None
-    return int(number) if kind == "int" else number
+    if kind != "int" or math.isinf(number):  # infinite counts are told as what they are: too large
+        return None if isinstance(value, bool) else number
+    return int(number) if number.is_integer() and not isinstance(value, bool) else None
 
 
 def _meant(word: str, known: Collection[str]) -> str:

@@ -140,7 +140,8 @@ def verdict(estimate: Estimate) -> tuple[str, Tone]:
         return f"DOES NOT FIT: {short} for one sequence of {plural(asked.context, 'token')}{longest}.", "bad"
     held = f"{significant(capacity.max_concurrency)} sequences of {whole(asked.context)} tokens"
     room = f"{gib(memory.kv_pool_bytes)} of KV cache on each GPU holds {held}"
-    if memory.unused_bytes >= memory.sequence_bytes:  # llama.cpp allocates what was asked for, not what there is
+    if capacity.max_concurrency * memory.sequence_bytes >= memory.kv_pool_bytes + memory.sequence_bytes:
+        # llama.cpp allocates what was asked for, not what there is
         room = f"{gib(memory.kv_pool_bytes)} of KV cache is allocated on each GPU, which has room for {held}"
     if not memory.sequence_bytes:
         room = f"nothing is cached, {held} run at once"

@@ -2,6 +2,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
+
 import kvplan
 from kvplan.report.as_plain import render_plain
 from kvplan.report.estimate import EstimateReport, memory_parts, verdict
@@ -105,3 +107,12 @@ def test_an_engine_that_allocates_what_was_asked_for_is_not_said_to_hold_more_in
     text, _ = verdict(found)
     assert "0.16 GiB of KV cache is allocated on each GPU, which has room for " in text
     assert " holds " not in text
+
+
+@pytest.mark.parametrize(
+    ("engine", "words"), [("llama.cpp", "is allocated"), ("tensorrt-llm", "holds"), ("vllm", "holds")]
+)
+def test_a_pool_that_grows_with_what_was_asked_is_told_apart(engine, words):
+    """llama.cpp allocates the slots that were asked for; TensorRT-LLM leaves a tenth free, and its pool is what fits."""
+    text, _ = verdict(kvplan.estimate("llama-3.1-8b", "h100-sxm", engine=engine))
+    assert words in text
