@@ -155,6 +155,9 @@ def with_option(kind: Kind, name: str) -> str | None:
 
 
 def _hint(kind: Kind, name: str) -> str:
+    parts = [part.strip() for part in name.split(",")]
+    if len(parts) > 1 and all(find(kind, part) for part in parts):
+        return f"for several: kvplan compare --vary {kind}={','.join(parts)}"
     if kind == "engine":
         near = nearest(kind, name)
         suggestion = f"did you mean {near[0]}? " if near else ""

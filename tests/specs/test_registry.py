@@ -66,6 +66,7 @@ def test_unknown_names_suggest_and_never_choose() -> None:
         ("model", "Qwen3-32B-FP8", "`kvplan models list qwen3-32b` shows all"),
         ("model", "no-such-fp8", "`kvplan models list` shows all"),
         ("model", "mistral-7b", "did you mean mistral-7b-"),
+        ("gpu", "l40s, a6000", "for several: kvplan compare --vary gpu=l40s,a6000"),
         ("gpu", "48gb", "`kvplan gpus list 48gb` shows all"),
         ("engine", "tgi", "engines: ideal, llama.cpp, sglang, tensorrt-llm, vllm"),
     ],
