@@ -15,9 +15,8 @@ from kvplan.core.numeric import check_count
 from kvplan.core.units import GIB
 from kvplan.errors import UsageError
 
+#: A fraction from which on a per cent was meant.
 _SURELY_PER_CENT: Final = 10
-
-
 #: More memory than a GPU will have, in a number that arithmetic can hold [GiB].
 _MOST_GIB: Final = 1e6
 
@@ -82,8 +81,9 @@ class Settings:
             value = getattr(self, name)
             if value is not None:
                 check_count(name, value)
-        for name in ("max_loras", "speculative_tokens"):
-            check_count(name, getattr(self, name), least=0)
+        for name in ("max_loras", "speculative_tokens", "n_gpu_layers"):
+            if getattr(self, name) is not None:
+                check_count(name, getattr(self, name), least=0)
         if self.gpu_memory_bytes is not None and self.gpu_memory_bytes < 1:
             msg = f"gpu_memory_bytes: must be at least 1, not {self.gpu_memory_bytes}"
             raise UsageError(msg)

@@ -37,9 +37,9 @@ class Workload:
     def __post_init__(self) -> None:
         for name in ("input_tokens", "output_tokens", "concurrency"):
             check_count(name, getattr(self, name))
-        for name in ("benchmark_requests", "source_tokens"):
+        for name, least in (("benchmark_requests", 1), ("source_tokens", 0)):
             if getattr(self, name) is not None:
-                check_count(name, getattr(self, name), least=0)
+                check_count(name, getattr(self, name), least=least)
         check_count("network_ms", self.network_ms, least=0)
         if not everywhere(self.shared_prefix_tokens >= 0) or not everywhere(
             self.shared_prefix_tokens <= self.input_tokens

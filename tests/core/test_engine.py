@@ -35,7 +35,7 @@ def test_a_percentage_is_recognised(given, hint):
     assert caught.value.hint == hint
 
 
-@pytest.mark.parametrize("name", ["max_loras", "speculative_tokens"])
+@pytest.mark.parametrize("name", ["max_loras", "speculative_tokens", "n_gpu_layers"])
 def test_counts_are_not_negative(name):
     with pytest.raises(UsageError, match=f"{name}: must be at least 0, not -1"):
         Settings(**{name: -1})

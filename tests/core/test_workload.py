@@ -22,7 +22,7 @@ def test_a_hit_prefix_is_not_computed_again():
     assert Workload(input_tokens=1000, shared_prefix_tokens=800, prefix_hit_rate=0).cached_prefix_tokens == 0
 
 
-@pytest.mark.parametrize("name", ["input_tokens", "output_tokens", "concurrency"])
+@pytest.mark.parametrize("name", ["input_tokens", "output_tokens", "concurrency", "benchmark_requests"])
 @pytest.mark.parametrize(("value", "told"), [(0, 0), (-1, -1), (np.array([1, 0]), 0)])
 def test_nothing_below_one(name, value, told):
     with pytest.raises(UsageError, match=rf"{name}: must be at least 1, not {told}\Z"):
