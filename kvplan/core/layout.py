@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from kvplan.core.dataclass import dataclass
-from kvplan.core.model import Attention, LatentAttention, MixtureOfExperts, Model
+from kvplan.core.model import MixtureOfExperts, Model, Recurrent
 from kvplan.core.numeric import check_count
 from kvplan.core.tensors import Tensor, TensorClass
 from kvplan.errors import UsageError
@@ -67,7 +67,7 @@ class Layout:
         """
         for group in model.groups:
             for mixer in group.layer.mixers:
-                if not isinstance(mixer, Attention | LatentAttention):
+                if isinstance(mixer, Recurrent):  # a state divides over as many ranks as it has heads
                     continue
                 heads = mixer.num_attention_heads
                 if heads % self.tp:

@@ -35,27 +35,21 @@ _LOADS: Final[dict[str, type]] = {
 _TEXTS: Final = frozenset({"slo_at", "trace"})
 #: Fields that a scenario has as numbers and a plan may have as distributions, which `kvplan.planning.lengths` reads.
 _LENGTHS: Final = frozenset({"input_tokens", "output_tokens"})
+#: Every argument of `kvplan.plan`.
 _KNOWN: Final = frozenset(
     {
         *_NAMES,
         *_COUNTS,
+        *_LOADS,
+        *_TEXTS,
+        *_LENGTHS,
         "model",
-        "rate",
-        "users",
-        "think_s",
-        "input_tokens",
-        "output_tokens",
-        "trace",
         "context",
         "shared_prefix_tokens",
         "prefix_hit_rate",
         "slo_ttft_ms",
         "slo_tpot_ms",
         "slo_e2e_ms",
-        "slo_at",
-        "max_gpus",
-        "spare_replicas",
-        "max_busy",
         "max_num_seqs",
         "max_num_batched_tokens",
         "gpu_memory_utilization",

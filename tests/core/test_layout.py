@@ -5,6 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kvplan.core.layout import Layout, stage_sizes
+from kvplan.core.model import CompressedAttention, CrossAttention
 from kvplan.core.tensors import Tensor, TensorClass
 from kvplan.errors import UsageError
 from tests.core.builders import attention, experts, latent, layer, model, recurrent
@@ -112,3 +113,13 @@ def test_what_does_not_divide_goes_to_the_middle_from_the_back():
     assert stage_sizes(7, 4) == (2, 2, 2, 1)
     assert stage_sizes(5, 2) == (3, 2)
     assert stage_sizes(5, 1) == (5,)
+
+
+def test_heads_of_every_attention_divide_and_states_as_they_can():
+    cross = CrossAttention(num_attention_heads=6, num_key_value_heads=6, head_dim=64)
+    compressed = CompressedAttention(num_attention_heads=6, head_dim=512, window=128, ratio=4)
+    for mixer in (cross, compressed):
+        Layout(tp=3).check(model(layer(mixer)))
+        with pytest.raises(UsageError, match="tp: 4 does not divide the 6 attention heads of small"):
+            Layout(tp=4).check(model(layer(mixer)))
+    Layout(tp=4).check(model(layer(recurrent(num_heads=6))))
