@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from kvplan.errors import UsageError
-from kvplan.report.serve_command import EXTRA, arguments, extra, notes, serve_lines
+from kvplan.report.serve_command import EXTRA, arguments, command_lines, extra, notes
 from kvplan.report.service import Service
 
 #: As the engines' documentation names them, read on 2026-11-29: docs.vllm.ai (deployment, docker; AMD's own `rocm/vllm` is
@@ -63,9 +63,11 @@ def _has_image(service: Service) -> bool:
 
 def files(service: Service) -> dict[str, str]:
     """File name → text of the serve script, the Compose file and the Kubernetes manifest; each stands alone."""
-    made = {"serve.sh": "\n".join(["#!/bin/sh", "set -eu", *_extra_written(service), *serve_lines(service), ""])}
+    said = [f"# {note}" for note in notes(service)]
+    script = ["#!/bin/sh", "set -eu", *said, *_extra_written(service), *command_lines(service), ""]
+    made = {"serve.sh": "\n".join(script)}
     if _has_image(service):
-        head = "".join(f"# {note}\n" for note in [*notes(service), *_mounted(service)])
+        head = "".join(f"{line}\n" for line in [*said, *(f"# {note}" for note in _mounted(service))])
         made["compose.yaml"] = head + _yaml(_compose(service))
         made["kubernetes.yaml"] = head + "---\n".join(_yaml(one) for one in _kubernetes(service))
     return made

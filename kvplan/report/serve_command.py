@@ -61,8 +61,6 @@ def notes(service: Service) -> list[str]:
             found.append("llama.cpp loads a GGUF file: put its path in the place of the model's name")
         if service.guesses and service.draft_model is None:
             found.append("guessed tokens are counted in memory; add the engine's own options for them")
-    if extra(service):
-        found.append(f"{EXTRA} holds {json.dumps(extra(service))}")
     if asked.gpu_count > _NODE_GPUS:
         found.append(f"{asked.gpu_count} GPUs are more than one node: start the engine on each node as its guide says")
     return [neutral(note) for note in found]
@@ -219,14 +217,20 @@ def _llama_cpp(service: Service) -> list[str]:
 
 
 def serve_lines(service: Service) -> list[str]:
-    """The serve command as lines for a shell, an option each, after what it does not say."""
-    words = [shlex.quote(word) for word in arguments(service)]
+    """The serve command as lines for a shell, after what it does not say and what stands in a file beside it."""
+    options = extra(service)
+    beside = [neutral(f"{EXTRA} holds {json.dumps(options)}")] if options else []
+    return [*(f"# {note}" for note in [*notes(service), *beside]), *command_lines(service)]
+
+
+def command_lines(service: Service) -> list[str]:
+    """The serve command alone, an option in each line."""
     lines: list[str] = []
-    for word in words:
+    for word in map(shlex.quote, arguments(service)):
         if word.startswith("--"):
             lines.append(f"    {word}")
         elif lines:
             lines[-1] += f" {word}"
         else:
             lines.append(word)
-    return [*(f"# {note}" for note in notes(service)), *(f"{line} \\" for line in lines[:-1]), lines[-1]]
+    return [*(f"{line} \\" for line in lines[:-1]), lines[-1]]
