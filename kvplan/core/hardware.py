@@ -78,8 +78,7 @@ class Gpu:
             value = self.peak_flops_per_s.get(name)
             if value:
                 return name, value
-        name, value = max(self.peak_flops_per_s.items(), key=lambda item: item[1])
-        return name, value
+        return max(self.peak_flops_per_s.items(), key=lambda item: item[1])
 
 
 _FALLBACK: dict[str, tuple[str, ...]] = {

@@ -96,16 +96,7 @@ def smooth_maximum(a: Num, b: Num) -> Num:
     """
     a = a * a
     b = b * b
-    return root(root(a * a + b * b))
-
-
-def root(value: Num) -> Num:
-    """Square root, without a cube root's price on arrays.
-
-    >>> root(9.0)
-    3.0
-    """
-    return value**0.5
+    return ((a * a + b * b) ** 0.5) ** 0.5  # two square roots, several times faster on arrays than one fourth root
 
 
 def _namespace(a: Num, b: Num) -> Any:  # noqa: ANN401 - whichever library the array came from
