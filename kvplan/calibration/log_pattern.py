@@ -17,7 +17,7 @@ _BLANKS: Final = re.compile(r"(?P<kept>\[[^\]]*\]|\\.|\(\?:|\{[^}]*\})|(?P<sign>
 GAP: Final = r"[^\n]{0,160}?"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Pattern:
     """One kind of line.
 
@@ -48,7 +48,15 @@ def pattern(
     >>> bool(pattern("", "took", rf"took: {NUM} GiB", "x", unit="GiB").regex.search("took : 15.3GiB"))
     True
     """
-    return Pattern(engine, needle, re.compile(_BLANKS.sub(_loosened, regex)), names, unit, keep, factor)
+    return Pattern(
+        engine=engine,
+        needle=needle,
+        regex=re.compile(_BLANKS.sub(_loosened, regex)),
+        names=names,
+        unit=unit,
+        keep=keep,
+        factor=factor,
+    )
 
 
 def _loosened(found: re.Match[str]) -> str:
