@@ -99,10 +99,10 @@ def deploy(
     _check_speculation(model, layout, settings)
     _check_context_parallelism(model, layout, settings)
     assumptions = [*model.assumptions]
-    model, changes = _as_loaded(model, engine)
+    model, changes = as_loaded(model, engine)
     assumptions += changes
     if settings.draft_model is not None:
-        settings = replace(settings, draft_model=_as_loaded(settings.draft_model, engine)[0])
+        settings = replace(settings, draft_model=as_loaded(settings.draft_model, engine)[0])
     if settings.speculative_tokens or settings.draft_model is not None:
         assumptions.append("speculative decoding is counted in memory only: times are those without it")
     if settings.dcp > 1:
@@ -133,7 +133,7 @@ def deploy(
     )
 
 
-def _as_loaded(model: Model, engine: Engine) -> tuple[Model, list[str]]:
+def as_loaded(model: Model, engine: Engine) -> tuple[Model, list[str]]:
     """The model in the formats that the engine keeps it in unless told otherwise, and what that changed."""
     rules, told = engine.memory, []
     file_type = rules.file_types.get(display_dtype(model)) if rules.file_types else None

@@ -10,7 +10,7 @@ from typing import Final
 
 from kvplan.core.cached_layers import CachedLayer
 from kvplan.core.dataclass import dataclass
-from kvplan.core.deployment import Deployment, deploy
+from kvplan.core.deployment import Deployment, as_loaded, deploy
 from kvplan.core.engine import Engine, Settings
 from kvplan.core.hardware import Gpu
 from kvplan.core.layout import Layout
@@ -19,7 +19,6 @@ from kvplan.core.memory_rules import Budget
 from kvplan.core.model import Model
 from kvplan.core.numeric import check_count
 from kvplan.core.parameters import weights_bytes_per_rank
-from kvplan.core.precision import narrowed
 from kvplan.errors import KvplanError
 from kvplan.planning.candidates import layouts
 from kvplan.planning.operating import Best, Curve, best_limit, curve, too_slow
@@ -122,10 +121,11 @@ def load_of(demand: Demand) -> float:
 
 @dataclass(slots=True, kw_only=True)
 class _Compiled:
-    """What a model in one format shares on all cards, by layout."""
+    """What a model in one format shares on all cards, by layout; `loaded` is the model as the engine keeps it."""
 
     engine: Engine
     model: Model
+    loaded: Model
     kv_dtype: str | None
     name: str
     weights: dict[Layout, int] = field(default_factory=dict)
@@ -139,7 +139,7 @@ class _Compiled:
     def too_heavy(self, gpu: Gpu, layout: Layout) -> Miss | None:
         """Weights far above the card's memory: no need to lay out a pool (engines may leave a table on the CPU)."""
         if layout not in self.weights:
-            self.weights[layout] = weights_bytes_per_rank(narrowed(self.model, self.engine.memory.narrow_dtype), layout)
+            self.weights[layout] = weights_bytes_per_rank(self.loaded, layout)
         weights = self.weights[layout]
         if weights <= _OVERFULL * gpu.framework_memory_bytes:
             return None
@@ -162,7 +162,8 @@ def kinds(space: Space, demand: Demand, targets: tuple[Target, ...]) -> Iterator
     """Every deployment of the space, judged."""
     for engine, (dtype, model), kv_dtype in product(space.engines, space.models.items(), space.kv_dtypes):
         name = dtype if kv_dtype is None else f"{dtype}, KV {kv_dtype}"
-        compiled = _Compiled(engine=engine, model=model, kv_dtype=kv_dtype, name=name)
+        loaded, _ = as_loaded(model, engine)
+        compiled = _Compiled(engine=engine, model=model, loaded=loaded, kv_dtype=kv_dtype, name=name)
         for gpu in space.gpus:
             yield from _on_gpu(space, demand, targets, compiled, gpu=gpu)
 
@@ -176,8 +177,9 @@ def _on_gpu(
     if not compiled.engine.runs_on(gpu):
         yield replace(compiled.miss(gpu, "engine"), note=f"it has no backend for {gpu.vendor}")
         return
-    lists = {"tp": space.tp, "pp": space.pp, "dp": space.dp}
-    found = list(layouts(compiled.model, gpu, ep=space.ep, max_gpus=space.max_gpus, **lists))
+    found = list(
+        layouts(compiled.model, gpu, tp=space.tp, pp=space.pp, dp=space.dp, ep=space.ep, max_gpus=space.max_gpus)
+    )
     if not found:
         yield replace(compiled.miss(gpu, "layout"), note="none that the model can have within the GPUs allowed")
     for layout in found:
