@@ -5,7 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kvplan.core.numeric import ceil, everywhere, floor, maximum, minimum, select, smooth_maximum
+from kvplan.core.numeric import MOST, ceil, check_count, everywhere, floor, maximum, minimum, select, smooth_maximum
+from kvplan.errors import UsageError
 
 NUMBERS = st.one_of(st.integers(-(10**6), 10**6), st.floats(-1e6, 1e6))
 
@@ -39,6 +40,38 @@ def test_select_and_everywhere():
     assert not everywhere(False)
     assert everywhere(np.array([1, 2]) > 0) is True
     assert everywhere(np.array([1, 2]) > 1) is False
+
+
+@pytest.mark.parametrize("value", [1, 1.0, MOST, np.array([1, MOST]), np.array(1)])
+def test_counts_from_one_to_a_million_millions_are_counts(value):
+    assert MOST == 10**12
+    check_count("tp", value)
+
+
+@pytest.mark.parametrize(
+    ("value", "told"),
+    [
+        (0, "must be at least 1, not 0"),
+        (-3, "must be at least 1, not -3"),
+        (0.5, "must be at least 1, not 0.5"),
+        (math.nan, "must be at least 1, not nan"),
+        (np.array(0), "must be at least 1, not 0"),
+        (np.array([4, 0, 5, -1]), "must be at least 1, not 0"),
+        (MOST + 1, "must be at most 1,000,000,000,000"),
+        (math.inf, "must be at most 1,000,000,000,000"),
+        (np.array([4, MOST * 2]), "must be at most 1,000,000,000,000"),
+    ],
+)
+def test_a_count_that_is_none_is_refused_and_told_alone(value, told):
+    with pytest.raises(UsageError) as caught:
+        check_count("tp", value)
+    assert str(caught.value) == f"tp: {told}"
+
+
+def test_some_counts_may_be_zero():
+    check_count("ngl", 0, least=0)
+    with pytest.raises(UsageError, match="ngl: must be at least 0, not -1"):
+        check_count("ngl", -1, least=0)
 
 
 @given(st.floats(1e-9, 1e6), st.floats(1e-9, 1e6))
