@@ -35,6 +35,11 @@ _FORBIDDEN = (
 )
 _DEVICES = frozenset({"/dev/full", "/dev/null"})
 _ROOT = Path(__file__).resolve().parents[2]
+#: Where bundled specs are kept as they were parsed, like compiled modules.
+_KEPT = tuple(
+    f"{_ROOT}{os.sep}{name}{os.sep}__pycache__{os.sep}"
+    for name in ("model_specs", "hardware_specs", "kvplan/specs/profiles")
+)
 _READABLE = tuple(
     {os.path.realpath(path) + os.sep for path in (_ROOT, sys.prefix, sys.base_prefix, *sysconfig.get_paths().values())}
     | {
@@ -98,7 +103,7 @@ class Watch:
             path, flags = os.path.realpath(os.fsdecode(arguments[0])), arguments[2] or 0
             inside = path.startswith(self.folder) or path.endswith("/token")  # the hub's client looks for one
             writes = flags & (os.O_WRONLY | os.O_RDWR | os.O_CREAT)
-            inside = inside or path in _DEVICES
+            inside = inside or path in _DEVICES or path.startswith(_KEPT)
             if not inside and (writes or not path.startswith(_READABLE)):
                 self.broken.append(f"open {path} ({flags})")
 
