@@ -230,7 +230,7 @@ class Model:
         tensors: Model-level tensors: embeddings, final norm, head.
         towers: Vision and audio networks.
         mtp_layers: Multi-token-prediction layers that the checkpoint declares; not counted in `params_total`.
-        mtp_tensors: Tensors of one MTP layer beyond its decoder layer (projection, norms, copies of embeddings).
+        mtp_tensors: Tensors of all of them beyond their decoder layers (projections, norms, copies of embeddings).
         quantization: Name of the checkpoint's quantisation (`fp8`, `modelopt`, …), or None.
         kv_dtype: Cache format that the checkpoint asks for, or None (the engine's rule: the model's dtype).
         state_dtype: Format of recurrent states that the config names, or None (the engine's rule).

@@ -71,6 +71,12 @@ def test_deepseek_v3_by_hand():
     assert shared == ["embed_tokens", "shared_head.head"]
 
 
+def test_each_prediction_layer_has_its_own_projection():
+    model = load_model("minimax-m2.5")
+    projections = [one.shape for one in model.mtp_tensors if one.name == "eh_proj"]
+    assert projections == [(3072, 2 * 3072)] * len(model.mtp_layers) == [(3072, 6144)] * 3
+
+
 def test_the_latent_does_not_grow_with_heads_and_is_copied_on_every_rank():
     four, eight = from_config(V3), from_config(V3 | {"num_attention_heads": 8})
     assert kv_elements_per_token(four) == kv_elements_per_token(eight) == 4 * (32 + 8)

@@ -356,4 +356,4 @@ def with_mtp(blueprint: Blueprint, count: int) -> Blueprint:
         *linear("eh_proj", TensorClass.OTHER, out_features=hidden, in_features=2 * hidden, quantisable=False),
         *norms(("enorm", "hnorm", "shared_head.norm"), hidden),
     )
-    return replace(blueprint, mtp_layers=(blueprint.layers[-1],) * count, mtp_tensors=own if count else ())
+    return replace(blueprint, mtp_layers=(blueprint.layers[-1],) * count, mtp_tensors=own * count)

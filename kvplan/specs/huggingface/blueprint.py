@@ -25,7 +25,7 @@ class Blueprint:
         towers: Vision and audio networks; their tensors have full names.
         whole_item_tokens: Tokens of the longest media item, where one iteration must take it whole.
         mtp_layers: Multi-token-prediction layers that the checkpoint declares.
-        mtp_tensors: Tensors of one of them beyond its decoder layer.
+        mtp_tensors: Tensors of all of them beyond their decoder layers.
         buffer_elements: Persistent buffers stored with the weights.
         parallel_attention: True where attention and feed-forward run in parallel.
     """

@@ -195,4 +195,4 @@ def with_own_mtp(blueprint: Blueprint, count: int, *, layer: Layer | None = None
         *norm("shared_head.norm", hidden),
         *blocks.lm_head(vocab, hidden, tied=False, name="shared_head.head"),
     )
-    return replace(blueprint, mtp_layers=(layer or blueprint.layers[-1],) * count, mtp_tensors=own)
+    return replace(blueprint, mtp_layers=(layer or blueprint.layers[-1],) * count, mtp_tensors=own * count)
