@@ -141,6 +141,13 @@ def test_towers_and_buffers_lie_on_the_first_stage():
     assert weights_bytes_model(replace(small, quantization="fp8")) == 2 * (SMALL + 1000)
 
 
+def test_an_encoder_lies_whole_on_the_first_stage():
+    """Three encoder layers and the embedding beside the first half of four decoder layers."""
+    spec = model(encoder_groups=(LayerGroup(count=3, layer=layer()),))
+    assert weights_bytes_per_rank(spec, Layout()) == weights_bytes_model(spec)
+    assert weights_bytes_per_rank(spec, Layout(pp=2)) == 2 * (EMBEDDING + (3 + 2) * LAYER)
+
+
 def test_experts_divide_over_their_own_ranks():
     sparse = model(layer(attention(), experts()))
     rest = 2 * (ATTENTION + 512 + NORMS + 2 * EMBEDDING + 64)
