@@ -55,7 +55,11 @@ def scalar(fields, point):
     [("equal_lengths", [True, False]), ("benchmark_requests", [None, 100]), ("source_tokens", [None, 100]), ("context", [None, 4096])],
 )  # fmt: skip
 def test_switches_and_defaults_are_axes_too(name, values):
-    fields = {"model": "whisper-large-v3" if name == "source_tokens" else "llama-3-8b", "gpu": "l40s", "output_tokens": 64}
+    fields = {
+        "model": "whisper-large-v3" if name == "source_tokens" else "llama-3-8b",
+        "gpu": "l40s",
+        "output_tokens": 64,
+    }
     sweep = kvplan.sweep(**fields, concurrency=[1, 8], **{name: values}, input_tokens=128)
     for index, concurrency in enumerate([1, 8]):
         for place, value in enumerate(values):
