@@ -190,19 +190,28 @@ def write_deployment(data: bytes, folder: Path) -> None:
     _shell_runs(made["serve.sh"], words, extra(service))
     in_image = ["/extra.yaml" if word == "extra.yaml" else word for word in words]
     if "compose.yaml" in made:
-        [one], [reference] = ([yaml.safe_load(found["compose.yaml"])] for found in (made, plain))
+        [one], [reference] = ([_loaded(found["compose.yaml"])] for found in (made, plain))
         _ends_as(in_image, [_composed(word) for word in one["services"]["llm"].pop("command")])
         reference["services"]["llm"].pop("command")
         _options_are(one.pop("configs", None), extra(service), _composed)
         reference.pop("configs", None)
         _equal("another Compose file than for a plain name", one, reference)
     if "kubernetes.yaml" in made:
-        many, references = (list(yaml.safe_load_all(found["kubernetes.yaml"])) for found in (made, plain))
+        many, references = (list(_all_loaded(found["kubernetes.yaml"])) for found in (made, plain))
         for one in many:
             if one["kind"] == "Deployment":
                 container = one["spec"]["template"]["spec"]["containers"][0]
                 _ends_as(in_image, [_expanded(word) for word in container.get("args") or container.get("command")])
         _equal("another manifest than for a plain name", *([_without_words(one) for one in found] for found in (many, references)))  # fmt: skip
+
+
+def _loaded(text: str) -> Any:
+    [one] = _all_loaded(text)
+    return one
+
+
+def _all_loaded(text: str) -> list[Any]:
+    return list(yaml.load_all(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader)))
 
 
 def _without_words(document: dict[str, Any]) -> dict[str, Any]:
@@ -220,7 +229,7 @@ def _shell_runs(script: str, words: list[str], options: dict[str, Any]) -> None:
     if options:
         head, _, rest = script.partition("cat >extra.yaml <<'END'\n")
         text, _, tail = rest.partition("\nEND\n")
-        _equal("another file of options in the script", yaml.safe_load(text), options)
+        _equal("another file of options in the script", _loaded(text), options)
         script = head + tail
     lines = [line for line in script.splitlines() if not line.startswith("#")]
     _equal("another first line in the script", lines.pop(0), "set -eu")
@@ -239,7 +248,7 @@ def _ends_as(words: list[str], found: list[str]) -> None:
 
 def _options_are(configs: Any, options: dict[str, Any], read: Any) -> None:
     if options:
-        _equal("another file of options", yaml.safe_load(read(configs["options"]["content"])), options)
+        _equal("another file of options", _loaded(read(configs["options"]["content"])), options)
 
 
 def _equal(kind: str, found: object, wanted: object) -> None:
