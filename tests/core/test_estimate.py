@@ -16,7 +16,7 @@ from kvplan.core.step import StepLoad, breakdown
 from kvplan.core.workload import Workload
 from kvplan.errors import UsageError
 from tests.core.builders import attention, engine, experts, gpu, layer, model
-from tests.core.test_deployment import deployed
+from tests.core.test_deployment import RULES, deployed
 
 
 def asked(*, input_tokens=100, output_tokens=20, concurrency=4, **more):
@@ -134,7 +134,8 @@ def test_figures_hang_together(concurrency, layout):
     assert latency.decode_step_ms.high == pytest.approx(1.25 * latency.decode_step_ms.mid)
     assert latency.prefill_ms.high == pytest.approx(1.5 * latency.prefill_ms.mid)
     assert latency.e2e_ms.floor == pytest.approx(latency.prefill_ms.floor + 19 * latency.tpot_ms.floor)
-    assert 1.25 < latency.e2e_ms.high / latency.e2e_ms.mid < 1.5
+    share = (latency.ttft_ms.mid - 7) / (latency.e2e_ms.mid - 7)  # of the first token, the network apart
+    assert latency.e2e_ms.high / latency.e2e_ms.mid == pytest.approx(1 + share * 0.5 + (1 - share) * 0.25)
     requests = rates.requests_per_second.mid
     assert rates.output_tokens_per_second.mid == pytest.approx(20 * requests)
     assert rates.total_tokens_per_second.mid == pytest.approx(120 * requests)
@@ -146,6 +147,13 @@ def test_figures_hang_together(concurrency, layout):
     assert decode == pytest.approx(latency.decode_step_ms.mid)
     assert {row.phase for row in found.breakdown} == {"prefill", "decode"}
     assert (latency.bound_prefill, latency.bound_decode) == ("overhead", "overhead")
+
+
+def test_what_binds_is_told_of_prefill_and_decode_apart():
+    """A prompt of 2,000 tokens in one iteration multiplies, one token of one sequence reads weights."""
+    bare = deployed(served=engine(**RULES), max_num_batched_tokens=4096)
+    latency = estimate(bare, asked(input_tokens=2000, concurrency=1)).latency
+    assert (latency.bound_prefill, latency.bound_decode) == ("compute", "memory")
 
 
 def test_replicas_serve_their_shares():

@@ -12,6 +12,7 @@ def test_what_is_asked_unless_told_otherwise():
     assert (plain.input_tokens, plain.output_tokens, plain.concurrency) == (1024, 256, 1)
     assert (plain.shared_prefix_tokens, plain.prefix_hit_rate, plain.network_ms) == (0, 1.0, 0.0)
     assert plain.benchmark_requests is None
+    assert plain.equal_lengths is False
     assert plain.source_tokens is None
     assert plain.cached_prefix_tokens == 0
 
@@ -29,6 +30,13 @@ def test_nothing_below_one(name, value, told):
         Workload(**{name: value})
     assert getattr(Workload(**{name: 1}), name) == 1
     assert getattr(Workload(**{name: np.array([1, 2])}), name).tolist() == [1, 2]
+
+
+@pytest.mark.parametrize("name", ["source_tokens", "network_ms"])
+def test_no_source_and_no_network_but_not_less(name):
+    assert getattr(Workload(**{name: 0}), name) == 0
+    with pytest.raises(UsageError, match=rf"{name}: must be at least 0, not -0.5\Z"):
+        Workload(**{name: -0.5})
 
 
 @pytest.mark.parametrize(
