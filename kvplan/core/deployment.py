@@ -176,7 +176,7 @@ def _check_context_parallelism(model: Model, layout: Layout, settings: Settings)
         default=1,
     )
     if settings.dcp > 1 and (settings.dcp > copies or copies % settings.dcp):
-        msg = f"dcp: {settings.dcp} does not divide the {copies} copies of the cache that tp={layout.tp} keeps"
+        msg = f"dcp: {settings.dcp} does not divide {copies}, the copies of the cache that tp={layout.tp} keeps"
         raise UsageError(msg, hint="raise tp, or leave dcp out: KV heads are divided before tokens")
 
 

@@ -122,7 +122,8 @@ def step_terms(work: StepWork, load: StepLoad, machine: Machine) -> Iterator[Ter
     yield from _elementwise(work, tokens, machine)
     yield from _messages(work, tokens, machine)
     if work.encoder is not None and not _is_zero(prefill):
-        yield from step_terms(work.encoder, _encoder_load(load), machine)
+        encoder = step_terms(work.encoder, _encoder_load(load), machine)
+        yield from (term for term in encoder if term.op != "host")  # which schedules the iteration once, by its prompts
     yield _fixed("layer_overhead", work.layers * eff.layer_s)
     yield _fixed("host", eff.step_s + eff.sequence_s * load.sequences + eff.prefill_token_s * prefill)
 

@@ -199,6 +199,11 @@ def test_sources_of_prompts_pass_the_encoder_beside_each_other():
     assert of_encoder(2) == [2 * one for one in of_encoder(1)]
     decodes = replace(MIXED, prefill_tokens=0, source_tokens=30)
     assert step_s(work, decodes, machine()) == step_s(plain, decodes, machine())
+    slow_host = machine(Efficiency(step_s=1.0, prefill_token_s=0.5))
+    mixed = replace(MIXED, prefill_sequences=2, source_tokens=30)
+    assert [term.seconds for term in step_terms(work, mixed, slow_host) if term.op == "host"] == [
+        1.0 + 0.5 * MIXED.prefill_tokens  # one schedule for prompts and sources, none for each source token
+    ]
 
 
 def test_cross_attention_sees_the_source_whatever_was_decoded():
