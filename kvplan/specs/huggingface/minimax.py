@@ -148,27 +148,27 @@ def _m3_indexers(config: Config, count: int) -> tuple[Indexer | None, ...]:
     )
     indexer = Indexer(num_heads=heads, head_dim=width, top_k=block * top_k)
     config.ignore("index_local_blocks")
-    flags: tuple[int, ...] | None = None
-    if stated is not None:
-        flags = _sparse_flags(stated, count)
+    flags = None if stated is None else stated.optional_integers("sparse_attention_freq", length=count)
     if kinds is not None:
-        return tuple(indexer if kind == _SPARSE else None for kind in kinds)
-    if flags is not None:
-        return tuple(indexer if flag else None for flag in flags)
-    config.assumptions.append(f"layer_types is not in {config.source}: full attention on all layers assumed")
-    return (None,) * count
+        sparse = tuple(kind == _SPARSE for kind in kinds)
+    elif flags is not None:
+        sparse = tuple(bool(flag) for flag in flags)
+    else:
+        config.assumptions.append(f"layer_types is not in {config.source}: full attention on all layers assumed")
+        sparse = (False,) * count
+    if stated is not None:
+        _check_sparse_attention(stated, sparse)
+    return tuple(indexer if each else None for each in sparse)
 
 
-def _sparse_flags(stated: Config, count: int) -> tuple[int, ...] | None:
-    """Which layers are sparse; index values (a second cached vector) are refused."""
+def _check_sparse_attention(stated: Config, sparse: tuple[bool, ...]) -> None:
+    """Refuse what is not understood: sparse layers with index values (a second cached vector)."""
     stated.ignore("sparse_score_type", "sparse_init_block", "sparse_local_block")
     if not stated.boolean("use_sparse_attention", default=True):
         raise stated.error("use_sparse_attention", "false is not understood")
-    flags = stated.optional_integers("sparse_attention_freq", length=count)
-    no_value = stated.optional_integers("sparse_disable_index_value", length=count)
-    if no_value is not None and any(f and not off for f, off in zip(flags or (), no_value, strict=True)):
+    no_value = stated.optional_integers("sparse_disable_index_value", length=len(sparse))
+    if no_value is not None and any(each and not off for each, off in zip(sparse, no_value, strict=True)):
         raise stated.error("sparse_disable_index_value", "index values are not understood")
-    return flags
 
 
 def _m3_sparse_layers(config: Config, count: int) -> tuple[bool, ...]:
