@@ -44,7 +44,7 @@ def tokens(text: str | int) -> int:
         whole = round(value)
     except (ValueError, OverflowError):
         whole, value = 0, math.nan
-    if not math.isclose(whole, value, rel_tol=1e-9):
+    if isinstance(value, float) and not math.isclose(whole, value, rel_tol=1e-9):
         message = f"{text!r} is not a whole number of tokens, such as 4096, 4k = 4,000 or 4K = 4,096."
         raise typer.BadParameter(message)
     if whole < 1:

@@ -9,6 +9,7 @@ from typing import ClassVar
 from kvplan.core.dataclass import dataclass
 from kvplan.core.dtypes import kv_bits
 from kvplan.core.ledger import Account, Question, account
+from kvplan.core.numeric import check_count
 from kvplan.core.results import Dumpable
 from kvplan.errors import UsageError
 
@@ -136,7 +137,13 @@ class Needs(Dumpable):
 
 
 def needs(question: Question, *, dtype: str) -> Needs:
-    """Answer the reverse questions of one deployment."""
+    """Answer the reverse questions of one deployment.
+
+    Raises:
+        UsageError: Sequences or a length below one, or beyond all measure.
+    """
+    check_count("concurrency", question.concurrency)
+    check_count("context", question.context)
     found = account(question)
     layout = question.layout
     tp = gpus_for(question)

@@ -16,6 +16,7 @@ from kvplan.core.reverse import (
     sequences_for,
     utilization_for,
 )
+from kvplan.errors import UsageError
 from kvplan.specs.engines import load_engine
 from kvplan.specs.hardware import load_gpu
 from kvplan.specs.models import load_model
@@ -175,3 +176,10 @@ def test_sizes_that_are_tried(tp):
     wide = small(spec=model(layer(attention(heads=32, kv_heads=32))), layout=Layout(tp=tp), total=10**6)
     total = account(wide).weights.bytes + 100 * 2 * 32 // tp * 16 * 2
     assert gpus_for(replace(wide, settings=replace(wide.settings, gpu_memory_bytes=total))) == tp
+
+
+@pytest.mark.parametrize("wrong", [{"concurrency": 0}, {"concurrency": 10**400}, {"context": -5}, {"context": 10**400}])
+def test_sequences_and_lengths_beyond_all_measure_are_refused(question, wrong):
+    (name,) = wrong
+    with pytest.raises(UsageError, match=f"^{name}: must be at (least|most) 1"):
+        needs(replace(question, **wrong), dtype="bf16")
