@@ -77,6 +77,16 @@ def test_each_prediction_layer_has_its_own_projection():
     assert projections == [(3072, 2 * 3072)] * len(model.mtp_layers) == [(3072, 6144)] * 3
 
 
+def test_prediction_layers_have_a_head_each_and_one_embedding():
+    def named(layers):
+        model = from_config(V3 | {"num_nextn_predict_layers": layers})
+        return [one.name for one in model.mtp_tensors if one.tensor_class in {TensorClass.EMBEDDING, TensorClass.HEAD}]
+
+    assert named(0) == []
+    assert named(1) == ["embed_tokens", "shared_head.head"]
+    assert named(3) == ["embed_tokens", *["shared_head.head"] * 3]
+
+
 def test_the_latent_does_not_grow_with_heads_and_is_copied_on_every_rank():
     four, eight = from_config(V3), from_config(V3 | {"num_attention_heads": 8})
     assert kv_elements_per_token(four) == kv_elements_per_token(eight) == 4 * (32 + 8)

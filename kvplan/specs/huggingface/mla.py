@@ -177,7 +177,9 @@ def latent_decoder(
 
 
 def with_own_mtp(blueprint: Blueprint, count: int, *, layer: Layer | None = None) -> Blueprint:
-    """Add DeepSeek's prediction layers, stored with embedding and head of their own (`blocks.with_mtp` shares these).
+    """Add DeepSeek's prediction layers with a head each and one embedding, none the model's (`blocks.with_mtp` shares these).
+
+    Source: `DeepSeekMultiTokenPredictor` of vLLM (`deepseek_mtp.py`).
 
     Args:
         blueprint: The model.
@@ -188,11 +190,11 @@ def with_own_mtp(blueprint: Blueprint, count: int, *, layer: Layer | None = None
         return blueprint
     hidden, vocab = blueprint.hidden_size, blueprint.vocab_size
     own = (
-        *blocks.embedding(vocab, hidden, name="embed_tokens"),
         *norm("enorm", hidden),
         *norm("hnorm", hidden),
         *linear("eh_proj", TensorClass.OTHER, out_features=hidden, in_features=2 * hidden, shards=1),
         *norm("shared_head.norm", hidden),
         *blocks.lm_head(vocab, hidden, tied=False, name="shared_head.head"),
     )
-    return replace(blueprint, mtp_layers=(layer or blueprint.layers[-1],) * count, mtp_tensors=own * count)
+    tensors = (*blocks.embedding(vocab, hidden, name="embed_tokens"), *own * count)
+    return replace(blueprint, mtp_layers=(layer or blueprint.layers[-1],) * count, mtp_tensors=tensors)
