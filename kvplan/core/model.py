@@ -6,6 +6,7 @@ model is of.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import field
 from typing import Any
@@ -292,13 +293,12 @@ def group_layers(layers: Iterable[Layer]) -> tuple[tuple[LayerGroup, ...], tuple
     Returns:
         The groups, and for each layer the index of its group.
     """
-    counts: dict[Layer, int] = {}
-    order: list[Layer] = []
+    places: dict[Layer, int] = {}
+    seen: dict[int, tuple[Layer, int]] = {}  # by identity: to hash a layer is to hash all its tensors
+    order: list[int] = []
     for layer in layers:
-        counts[layer] = counts.get(layer, 0) + 1
-        order.append(layer)
-    index = {layer: position for position, layer in enumerate(counts)}
-    return (
-        tuple(LayerGroup(count=count, layer=layer) for layer, count in counts.items()),
-        tuple(index[layer] for layer in order),
-    )
+        if id(layer) not in seen:
+            seen[id(layer)] = layer, places.setdefault(layer, len(places))
+        order.append(seen[id(layer)][1])
+    counts = Counter(order)
+    return tuple(LayerGroup(count=counts[place], layer=layer) for layer, place in places.items()), tuple(order)

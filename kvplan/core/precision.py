@@ -82,7 +82,7 @@ def apply_dtype(model: Model, dtype: str) -> Model:
         return _as_gguf(model, name)
     fmt = FORMATS[name]
     if not fmt.quantised:
-        plain = _map_layers(model, lambda _, tensor: replace(tensor, format=None))
+        plain = _in_formats(model, lambda _index, _tensor: None)
         return replace(
             plain,
             dtype=name,
@@ -92,10 +92,7 @@ def apply_dtype(model: Model, dtype: str) -> Model:
             keeps_fp32=name == "fp32",
         )
 
-    def change(_: int, tensor: Tensor) -> Tensor:
-        return replace(tensor, format=fmt if is_quantisable(tensor) else None)
-
-    changed = _map_layers(model, change)
+    changed = _in_formats(model, lambda _, tensor: fmt if is_quantisable(tensor) else None)
     return replace(
         changed,
         dtype=_sixteen_bits(model, "bf16"),
@@ -113,12 +110,12 @@ def is_quantisable(tensor: Tensor) -> bool:
 def _as_gguf(model: Model, name: str) -> Model:
     shape = gguf_mixtures.model_shape(model)
 
-    def change(index: int, tensor: Tensor) -> Tensor:
+    def format_of(index: int, tensor: Tensor) -> Format:
         if tensor.format == FORMATS["mxfp4"]:  # llama.cpp copies MXFP4 experts (gpt-oss) into every file type
-            return replace(tensor, format=FORMATS["gguf_mxfp4"])
-        return replace(tensor, format=gguf_mixtures.tensor_type(name, tensor, index=index, shape=shape))
+            return FORMATS["gguf_mxfp4"]
+        return gguf_mixtures.tensor_type(name, tensor, index=index, shape=shape)
 
-    changed = _map_layers(model, change)
+    changed = _in_formats(model, format_of)
     return replace(
         changed,
         dtype=_sixteen_bits(model, "fp16"),
@@ -133,11 +130,19 @@ def _sixteen_bits(model: Model, usual: str) -> str:
     return usual if FORMATS[model.dtype].element_bits > _SIXTEEN_BITS else model.dtype
 
 
-def _map_layers(model: Model, change: Callable[[int, Tensor], Tensor]) -> Model:
-    """A model with every tensor changed, given the index of its layer; towers are left in (or return to) 16 bits."""
+def _in_formats(model: Model, format_of: Callable[[int, Tensor], Format | None]) -> Model:
+    """A model whose tensors have other formats, by the index of their layer; towers are left in (or return to) 16 bits."""
+    made: dict[tuple[int, tuple[Format | None, ...]], Layer] = {}  # most layers of a group come out alike
+
+    def in_tensor(index: int, tensor: Tensor) -> Tensor:
+        return replace(tensor, format=format_of(index, tensor))
 
     def in_layer(index: int, layer: Layer) -> Layer:
-        return map_tensors(layer, lambda tensor: change(index, tensor))
+        formats = tuple(format_of(index, tensor) for tensor in layer.all_tensors())
+        alike = (id(layer), formats)
+        if alike not in made:
+            made[alike] = map_tensors(layer, lambda tensor: in_tensor(index, tensor))
+        return made[alike]
 
     groups, order = group_layers(in_layer(i, model.groups[g].layer) for i, g in enumerate(model.layer_order))
     encoder_layers = [group.layer for group in model.encoder_groups for _ in range(group.count)]
@@ -147,12 +152,12 @@ def _map_layers(model: Model, change: Callable[[int, Tensor], Tensor]) -> Model:
         groups=groups,
         layer_order=order,
         encoder_groups=encoder_groups,
-        tensors=tuple(change(0, t) for t in model.tensors),
+        tensors=tuple(in_tensor(0, tensor) for tensor in model.tensors),
         towers=tuple(
             replace(tower, tensors=tuple(replace(one, format=None) for one in tower.tensors)) for tower in model.towers
         ),
         mtp_layers=tuple(in_layer(0, layer) for layer in model.mtp_layers),
-        mtp_tensors=tuple(change(0, t) for t in model.mtp_tensors),
+        mtp_tensors=tuple(in_tensor(0, tensor) for tensor in model.mtp_tensors),
     )
 
 
