@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import ast
+import contextlib
 import inspect
 import json
+from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
@@ -15,6 +17,9 @@ from kvplan.cli.main import app
 from kvplan.planning.fields import ScenarioFields
 from kvplan.planning.scenarios import FIELDS
 
+ROOT = Path(__file__).parents[1]
+LOG = ROOT / "examples" / "vllm_0.19.log"
+LOAD = {"rate": 1, "input_tokens": 100, "output_tokens": 10, "max_gpus": 1}
 MODELS = ["llama-3-8b", "deepseek-v3", "gemma-3-27b-it", "whisper-large-v3", "bge-m3", "recurrentgemma-9b"]
 
 
@@ -215,7 +220,7 @@ def test_context_parallelism_divides_what_tensor_parallelism_copies():
         glm, "h200", tp=4, dcp=4, kv_dtype="fp8", speculative_tokens=1 if glm.mtp_layers else 0, context=131_072
     )
     assert found.memory.kv_bytes_per_token == pytest.approx(1.686 * 2**30 / 132_096, rel=0.02)
-    with pytest.raises(kvplan.UsageError, match="dcp: 2 does not divide the 1 copies"):
+    with pytest.raises(kvplan.UsageError, match="dcp: 2 does not divide 1, the copies"):
         kvplan.estimate("llama-3.1-8b", "h100-sxm", tp=2, dcp=2)
 
 
@@ -249,6 +254,14 @@ def test_an_unknown_type_is_told_how_it_may_be_read(tmp_path):
         (lambda: kvplan.sweep("llama-3-8b", "l40s", concurrency=["a", 2]), "concurrency: 'a' is not a whole", None),
         (lambda: kvplan.sweep("llama-3-8b", "l40s", tp=["2"]), "tp: '2' is not a whole number", None),
         (lambda: kvplan.estimate("llama-3-8b", "l40s", dtype=8), "dtype: '8' is not text", None),
+        (lambda: kvplan.estimate("llama-3-8b", "l40s", kv_dtype=""), "kv_dtype: '' is not text", None),
+        (lambda: kvplan.estimate("llama-3-8b", "l40s", enforce_eager="no"), "enforce_eager: 'no' is not true", None),
+        (lambda: kvplan.sweep("llama-3-8b", "l40s", tp=[1], axes=5), "axes: '5' is not names with values", None),
+        (lambda: kvplan.plan("llama-3-8b", "l40s", dtypes=[], **LOAD), "dtypes: no values", None),
+        (lambda: kvplan.plan("llama-3-8b", "l40s", kv_dtypes="x", **LOAD), "unknown cache format 'x'", "known: "),
+        (lambda: kvplan.plan("llama-3-8b", "l40s", slo_at="p1", **LOAD), "slo_at: 'p1'", None),
+        (lambda: kvplan.explain_log(LOG, tensor_parallel_size=2), "explain_log: no argument", "did you mean"),
+        (lambda: kvplan.validate(5), "source: '5' is not a path, or rows", None),
     ],
 )
 def test_arguments_that_are_not_understood_are_told_by_name(ask, words, hint):
@@ -256,6 +269,39 @@ def test_arguments_that_are_not_understood_are_told_by_name(ask, words, hint):
         ask()
     assert words in str(caught.value)
     assert (hint or "") in (caught.value.hint or "")
+
+
+def _asks():
+    """Each public function with a question that it answers, and the keywords that it takes."""
+    deployed = {"model": "llama-3-8b", "gpu": "l40s"}
+    rows = [{**deployed, "tpot_ms": 20.0}]
+    fields = inspect.signature(kvplan.estimate).parameters
+    for ask, question, more in (
+        (kvplan.estimate, deployed, ()),
+        (kvplan.needs, deployed, ()),
+        (kvplan.compare, {**deployed, "vary": {"max_loras": [0, 1]}}, fields),
+        (kvplan.sweep, {**deployed, "axes": {"max_loras": [0, 1]}}, fields),
+        (kvplan.plan, {"model": "llama-3-8b", "gpus": "l40s", **LOAD}, ()),
+        (kvplan.validate, {"source": rows}, ()),
+        (kvplan.calibrate, {"source": []}, ()),
+        (kvplan.explain_log, {"source": LOG, "gpu": "h100-sxm"}, fields),
+        (kvplan.load_model, {"model": "llama-3-8b"}, ()),
+        (kvplan.load_gpu, {"gpu": "l40s"}, ()),
+        (kvplan.load_engine, {"engine": "vllm"}, ()),
+        (kvplan.load_scenario, {"path": ROOT / "examples" / "chat.yaml"}, ()),
+    ):
+        for name in dict.fromkeys([*inspect.signature(ask).parameters, *more]):
+            if name not in {"fields", "base", "options"}:
+                yield pytest.param(ask, question, name, id=f"{ask.__name__}-{name}")
+
+
+@pytest.mark.parametrize(("ask", "question", "name"), [*_asks()])
+def test_whatever_an_argument_is_it_is_answered_or_told(ask, question, name):
+    """A value of any kind is taken or refused with kvplan's own error, never with one from within."""
+    pytest.importorskip("numpy")
+    for value in (None, object(), b"x", "x", "", 5, 0, [], [object()], ["x"], {1: 2}, (1.5,), Path("x")):
+        with contextlib.suppress(kvplan.KvplanError):
+            ask(**{**question, name: value})
 
 
 def test_equal_numbers_are_one_question():

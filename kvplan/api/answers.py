@@ -12,6 +12,7 @@ from kvplan.api.arguments import by_name
 from kvplan.api.deployments import deployment_of
 from kvplan.api.loading import EngineLike, GpuLike, ModelLike
 from kvplan.core.estimate import estimate as _estimate
+from kvplan.core.numeric import check_count
 from kvplan.core.results import Estimate
 from kvplan.core.workload import Workload
 from kvplan.errors import UsageError
@@ -157,9 +158,7 @@ def needs(
 
     found = deployment_of(asked)
     for name, value in (("concurrency", concurrency), ("context", context)):
-        if value < 1:
-            msg = f"{name}: must be at least 1, not {value}"
-            raise UsageError(msg)
+        check_count(name, value)
     return answer(found.question(context=context, concurrency=concurrency), dtype=found.dtype)
 
 

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from numbers import Real
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from kvplan.api.answers import estimate
-from kvplan.api.arguments import by_name, kinds_of, of_kind
+from kvplan.api.arguments import Axes, by_name, keywords_of, kinds_of, of_kind
 from kvplan.api.deployments import deployment_of
 from kvplan.api.loading import EngineLike, GpuLike, ModelLike, load_engine, load_gpu, load_model
 from kvplan.core.deployment import Deployment
+from kvplan.core.dtypes import kv_format
 from kvplan.core.engine import Settings
 from kvplan.core.precision import apply_dtype
 from kvplan.core.results import Estimate
@@ -30,11 +32,12 @@ if TYPE_CHECKING:
     from kvplan.planning.sweep_result import Sweep
 
 
+@by_name
 def sweep(
     model: ModelLike | Sequence[ModelLike] | None = None,
     gpu: GpuLike | Sequence[GpuLike] | None = None,
     *,
-    axes: Mapping[str, Iterable[Any]] | Iterable[str | Mapping[str, Iterable[Any]]] = (),
+    axes: Axes = (),
     ranges: bool = False,
     **fields: Unpack[GridFields],
 ) -> Sweep:
@@ -60,22 +63,25 @@ def sweep(
 
     named: dict[str, Any] = {field_name(name): value for name, value in fields.items() if name != "overrides"}
     given = {"model": model, "gpu": gpu, **named}
+    kinds = kinds_of(estimate)
     found = {name: value for name, value in given.items() if _several(value)}
-    base = {name: value for name, value in given.items() if name not in found}
-    if fields.get("overrides"):
-        base["overrides"] = fields["overrides"]
+    base = {name: of_kind(name, value, kinds.get(name)) for name, value in given.items() if name not in found}
+    if fields.get("overrides") is not None:
+        base["overrides"] = of_kind("overrides", fields["overrides"], kinds["overrides"])
     found.update(read_axes(axes))
-    for name in found.keys() & LOAD_FIELDS & kinds_of(estimate).keys():
+    for name in found.keys() & LOAD_FIELDS & kinds.keys():
+        if kinds[name] == "bool":
+            found[name] = [of_kind(name, value, "bool") for value in found[name]]
         for value in found[name]:
-            if isinstance(value, str | bytes):  # other kinds become arrays, in which fractions are numbers too
-                of_kind(name, value, kinds_of(estimate)[name])
+            if not isinstance(value, Real):  # numbers become arrays, in which fractions are numbers too
+                of_kind(name, value, kinds[name])
     return run_sweep(_deployment_of_kinds, base, found, ranges=ranges)
 
 
 def _deployment_of_kinds(fields: Mapping[str, Any]) -> Deployment:
     """A point of a grid, its values checked as those of an estimate are."""
     kinds = kinds_of(estimate)
-    given = {name: of_kind(name, value, kinds[name]) if name in kinds else value for name, value in fields.items()}
+    given = {name: of_kind(name, value, kinds.get(name)) for name, value in fields.items()}
     return deployment_of(keywords(given))
 
 
@@ -88,10 +94,11 @@ def users_sweep(fields: Mapping[str, Any], answer: Estimate) -> Sweep:
     return sweep(axes={"concurrency": sorted(counts)}, ranges=True, **base)  # type: ignore[misc, unused-ignore]
 
 
+@by_name
 def compare(
     scenarios: Scenario | Mapping[str, Any] | str | Iterable[Scenario | Mapping[str, Any] | str] = (),
     *,
-    vary: Mapping[str, Iterable[Any]] | Iterable[str | Mapping[str, Iterable[Any]]] = (),
+    vary: Axes = (),
     **base: Unpack[ScenarioFields],
 ) -> Comparison:
     """Answer several scenarios and say what changed against the first, and why.
@@ -108,8 +115,10 @@ def compare(
     from kvplan.planning.compare import run_compare  # noqa: PLC0415
 
     _no_lists(base, "--vary")
-    named = [scenarios] if isinstance(scenarios, str | Mapping | Scenario) else scenarios
-    return run_compare(estimate, dict(base), named, vary=read_axes(vary))
+    shared = keywords_of(estimate, base, asked="compare")
+    if isinstance(scenarios, str | Mapping | Scenario) or not isinstance(scenarios, Iterable):
+        scenarios = [scenarios]
+    return run_compare(estimate, shared, scenarios, vary=read_axes(vary))
 
 
 @by_name
@@ -212,16 +221,16 @@ def plan(
     )
     wanted = (("ttft_ms", slo_ttft_ms), ("tpot_ms", slo_tpot_ms), ("e2e_ms", slo_e2e_ms))
     targets = tuple(found for name, value in wanted if (found := read_target(name, value, at=slo_at)) is not None)
-    formats = dict.fromkeys(_listed(dtypes))
+    formats = dict.fromkeys(_listed("dtypes", dtypes))
     space = Space(
-        gpus=[load_gpu(gpu) for gpu in _listed(gpus)],
-        engines=[load_engine(engine) for engine in _listed(engines)],
+        gpus=[load_gpu(gpu) for gpu in _listed("gpus", gpus)],
+        engines=[load_engine(engine) for engine in _listed("engines", engines)],
         models={one or "as published": loaded if one is None else apply_dtype(loaded, one) for one in formats},
-        kv_dtypes=_listed(kv_dtypes),
-        tp=None if tp is None else _listed(tp),
-        pp=None if pp is None else _listed(pp),
-        dp=None if dp is None else _listed(dp),
-        ep=None if ep is None else _listed(ep),
+        kv_dtypes=[one if one is None else kv_format(one) for one in _listed("kv_dtypes", kv_dtypes)],
+        tp=None if tp is None else _listed("tp", tp),
+        pp=None if pp is None else _listed("pp", pp),
+        dp=None if dp is None else _listed("dp", dp),
+        ep=None if ep is None else _listed("ep", ep),
         max_gpus=max_gpus,
         spare_replicas=spare_replicas,
         prices=priced,
@@ -271,5 +280,14 @@ def _several(value: object) -> bool:
     return isinstance(value, list | tuple | range) or bool(getattr(value, "ndim", 0))
 
 
-def _listed(value: Any) -> list[Any]:  # noqa: ANN401 - one or several of anything
-    return list(value) if _several(value) else [value]
+def _listed(name: str, value: Any) -> list[Any]:  # noqa: ANN401 - one or several of anything
+    """One value or several as a list.
+
+    Raises:
+        UsageError: There is none.
+    """
+    found = list(value) if _several(value) else [value]
+    if not found:
+        msg = f"{name}: no values"
+        raise UsageError(msg)
+    return found

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from kvplan.api.arguments import by_name
 from kvplan.core.engine import Engine
 from kvplan.core.hardware import Gpu
 from kvplan.core.model import Model
@@ -17,6 +18,7 @@ GpuLike = str | Path | Mapping[str, Any] | Gpu
 EngineLike = str | Path | Mapping[str, Any] | Engine
 
 
+@by_name
 def load_model(model: ModelLike, *, assume_plain: bool = False, overrides: Mapping[str, Any] | None = None) -> Model:
     """Read a model from a name, a repo id, a path (`config.json`, its folder, YAML, GGUF), a mapping or a spec.
 
@@ -35,6 +37,7 @@ def load_model(model: ModelLike, *, assume_plain: bool = False, overrides: Mappi
     return load(model, assume_plain=assume_plain, overrides=overrides)
 
 
+@by_name
 def load_gpu(gpu: GpuLike) -> Gpu:
     """Read a GPU from a name, an alias, a YAML path, a mapping or a spec.
 
@@ -47,6 +50,7 @@ def load_gpu(gpu: GpuLike) -> Gpu:
     return load(gpu)
 
 
+@by_name
 def load_engine(engine: EngineLike) -> Engine:
     """Read an engine profile from a name with an optional version (`vllm@0.19`), a YAML path, a mapping or a profile.
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from kvplan.api.answers import estimate
+from kvplan.api.arguments import Rows, by_name, keywords_of
 from kvplan.api.loading import EngineLike, load_engine, load_gpu, load_model
 from kvplan.specs import registry
 from kvplan.specs.files import located
@@ -26,10 +27,11 @@ if TYPE_CHECKING:
 _NAMED: Final[tuple[registry.Kind, ...]] = ("model", "gpu", "engine")
 
 
+@by_name
 def validate(
-    source: str | Path | Iterable[Mapping[str, object]],
+    source: Rows,
     *,
-    group_by: Sequence[str] = ("model", "gpu", "engine"),
+    group_by: str | Sequence[str] = ("model", "gpu", "engine"),
     defaults: Mapping[str, Any] | None = None,
 ) -> Validation:
     """Predict every record of a measurement file and say how far off each prediction is.
@@ -52,8 +54,9 @@ def validate(
     return run(source, planner=_planner_of_records(given), group_by=list(group_by), defaults=given)
 
 
+@by_name
 def calibrate(
-    source: str | Path | Iterable[Mapping[str, object]],
+    source: Rows,
     *,
     engine: EngineLike | None = None,
     defaults: Mapping[str, Any] | None = None,
@@ -86,6 +89,7 @@ def profile_text(engine: EngineLike, *, comment: str = "") -> str:
     return profile_yaml(load_engine(engine), comment=comment)
 
 
+@by_name
 def explain_log(source: str | Path, **options: Unpack[ScenarioFields]) -> LogExplanation:
     """Read an engine's start-up log, predict each of its figures and say where and why they differ.
 
@@ -96,6 +100,7 @@ def explain_log(source: str | Path, **options: Unpack[ScenarioFields]) -> LogExp
     Raises:
         SpecError: The file can't be read, or holds nothing that is known.
     """
+    given = keywords_of(estimate, options, asked="explain_log")
     from kvplan.calibration.explain_log import explain_log as run  # noqa: PLC0415 - loaded on use
 
     def known_model(name: str) -> str | None:
@@ -105,7 +110,7 @@ def explain_log(source: str | Path, **options: Unpack[ScenarioFields]) -> LogExp
     def known_gpus() -> tuple[str, ...]:
         return registry.ids("gpu")
 
-    return run(source, planner=_planner(), known_model=known_model, known_gpus=known_gpus, options=options)
+    return run(source, planner=_planner(), known_model=known_model, known_gpus=known_gpus, options=given)
 
 
 def _own_words(defaults: Mapping[str, Any] | None) -> dict[str, Any]:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, cast
 
+from kvplan.api.arguments import by_name
 from kvplan.errors import UsageError
 from kvplan.planning.scenarios import checked_fields, keywords
 from kvplan.specs.scenario_file import read_mapping, read_scenario, scenario_yaml
@@ -46,6 +47,7 @@ def plan_request(given: Mapping[str, Any], *, scenario_file: str | Path | None =
     return found
 
 
+@by_name
 def load_scenario(path: str | Path) -> ScenarioFields:
     """What a scenario file asks for, as keywords of `estimate`: `kvplan.estimate(**kvplan.load_scenario("chat.yaml"))`.
 

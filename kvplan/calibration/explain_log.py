@@ -104,8 +104,7 @@ def _estimate(settings: LogSettings, planner: Planner) -> Estimate:
         model,
         planner.gpu(settings.gpu),
         engine=planner.engine(settings.engine),
-        allow_context_overflow=True,
-        **settings.arguments,
+        **{"allow_context_overflow": True, **settings.arguments},
     )
 
 

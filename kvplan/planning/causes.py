@@ -23,13 +23,13 @@ def causes(before: Estimate, after: Estimate) -> tuple[Cause, ...]:
     found = [*_memory(before, after)]
     if before.latency and before.throughput and after.latency and after.throughput:
         found.extend(_speed(before, after, before.latency, after.latency))
-        found.append(_rate(before, after, before.throughput, after.throughput))
+        found.extend(_rate(before, after, before.throughput, after.throughput))
     return tuple(cause for cause in found if abs(cause.after - cause.before) > _SAME * abs(cause.before))
 
 
 def _memory(before: Estimate, after: Estimate) -> Iterator[Cause]:
     first, second = before.memory, after.memory
-    yield _product(
+    yield from _product(
         "weights_bytes",
         first.weights_bytes,
         second.weights_bytes,
@@ -39,33 +39,31 @@ def _memory(before: Estimate, after: Estimate) -> Iterator[Cause]:
         },
         rest="bytes_per_parameter",
     )
-    if first.kv_bytes_per_token and second.kv_bytes_per_token:
-        yield _product(
-            "kv_bytes_per_token",
-            first.kv_bytes_per_token,
-            second.kv_bytes_per_token,
-            {
-                "bits": (_bits(before), _bits(after)),
-                "elements": (_elements(before), _elements(after)),
-            },
-            rest="share_of_one_gpu",
-        )
+    yield from _product(
+        "kv_bytes_per_token",
+        first.kv_bytes_per_token,
+        second.kv_bytes_per_token,
+        {
+            "bits": (_bits(before), _bits(after)),
+            "elements": (_elements(before), _elements(after)),
+        },
+        rest="share_of_one_gpu",
+    )
     signs = {"usable_bytes": 1, "weights_bytes": -1, **dict.fromkeys(_POOL, -1)}
     yield _sum(
         "kv_pool_bytes",
         {name: (sign * getattr(first, name), sign * getattr(second, name)) for name, sign in signs.items()},
     )
-    if before.capacity.max_concurrency > 0 and after.capacity.max_concurrency > 0:
-        yield _product(
-            "max_concurrency",
-            before.capacity.max_concurrency,
-            after.capacity.max_concurrency,
-            {
-                "kv_pool_bytes": (first.kv_pool_bytes, second.kv_pool_bytes),
-                "sequences_per_byte": (1 / max(first.sequence_bytes, 1), 1 / max(second.sequence_bytes, 1)),
-            },
-            rest="whole_blocks",
-        )
+    yield from _product(
+        "max_concurrency",
+        before.capacity.max_concurrency,
+        after.capacity.max_concurrency,
+        {
+            "kv_pool_bytes": (first.kv_pool_bytes, second.kv_pool_bytes),
+            "sequences_per_byte": (1 / max(first.sequence_bytes, 1), 1 / max(second.sequence_bytes, 1)),
+        },
+        rest="whole_blocks",
+    )
 
 
 def _speed(before: Estimate, after: Estimate, first: Latency, second: Latency) -> Iterator[Cause]:
@@ -86,7 +84,7 @@ def _speed(before: Estimate, after: Estimate, first: Latency, second: Latency) -
     )
 
 
-def _rate(before: Estimate, after: Estimate, first: Throughput, second: Throughput) -> Cause:
+def _rate(before: Estimate, after: Estimate, first: Throughput, second: Throughput) -> Iterator[Cause]:
     running = [_running(one) for one in (before, after)]
     seconds = [_running(before) / first.requests_per_second.mid, _running(after) / second.requests_per_second.mid]
     return _product(
@@ -130,12 +128,14 @@ def _sum(quantity: str, terms: Mapping[str, tuple[float, float]]) -> Cause:
 
 def _product(
     quantity: str, before: float, after: float, terms: Mapping[str, tuple[float, float]], *, rest: str
-) -> Cause:
-    """A product of known factors and one that is what remains."""
+) -> Iterator[Cause]:
+    """A product of known factors and one that is what remains; none where a side is zero (all layers run on the CPU)."""
+    if not all((before, after, *(value for pair in terms.values() for value in pair))):
+        return
     known_before, known_after = (math.prod(pair[side] for pair in terms.values()) for side in (0, 1))
     every = {**terms, rest: (before / known_before, after / known_after)}
     found = [Term(name=name, before=a, after=b, share=math.log(b / a)) for name, (a, b) in every.items()]
-    return Cause(quantity=quantity, kind="product", before=before, after=after, terms=_ordered(found))
+    yield Cause(quantity=quantity, kind="product", before=before, after=after, terms=_ordered(found))
 
 
 def _ordered(terms: list[Term]) -> tuple[Term, ...]:

@@ -26,6 +26,9 @@ def read_target(time: str, given: Any, *, at: str) -> Target | None:  # noqa: AN
     Raises:
         UsageError: Not a positive number, or an unknown statistic.
     """
+    if at.strip().lower() not in STATISTICS:
+        message = f"slo_at: {at!r} is none of {', '.join(STATISTICS)}"
+        raise UsageError(message)
     if given is None:
         return None
     value, _, statistic = str(given).partition("@")

@@ -137,3 +137,12 @@ def test_crossing_keeps_every_combination():
 def test_values_of_the_wrong_kind(name, value):
     with pytest.raises(UsageError):
         field_value(name, value)
+
+
+def test_scenarios_without_weights_on_the_card_have_no_factors():
+    """All layers on the CPU: no weights and no cache there, and no cause that would divide by them."""
+    found = kvplan.compare(
+        model="llama-3-8b", gpu="l40s", engine="llama.cpp", n_gpu_layers=0, vary={"kv_dtype": ["bf16", "q8_0"]}
+    )
+    assert [one.estimate.memory.kv_bytes_per_token for one in found.scenarios] == [0, 0]
+    assert "weights_bytes" not in {cause.quantity for one in found.scenarios for cause in one.causes}
