@@ -63,8 +63,9 @@ class _Row:
     @property
     def kind(self) -> tuple[object, ...]:
         """What rows must share to be one case: work, machine and protocol follow from it."""
-        benchmark = self.load.benchmark_requests is not None
-        return (*self.configuration, self.deployment.kv_dtype, self.record.enforce_eager, benchmark)
+        one = self.record
+        protocol = self.load.benchmark_requests is not None, one.is_of_one_length
+        return (*self.configuration, self.deployment.kv_dtype, one.enforce_eager, *protocol)
 
 
 def cases_of(rows: Sequence[Record], base: Engine, *, planner: Planner) -> tuple[list[Case], dict[str, str]]:

@@ -121,3 +121,15 @@ def test_rows_are_one_case_only_where_a_step_of_theirs_is_the_same(planner):
     cases, skipped = cases_of(records_from_rows([{**given[3], "total_gpu_gib": 20}]).records, engine, planner=planner)
     assert not cases
     assert list(skipped.values()) == ["requests would queue"]
+
+
+def test_means_of_mixed_lengths_keep_no_step_beside_rows_of_one_length(planner):
+    given = [
+        {"model": MODEL, "gpu": GPU, "input_tokens": inputs, "output_tokens": 200, "concurrency": n, "ttft_ms": 90.0}
+        for inputs, n in ((4000, 1), (4000, 16), (4001, 16), (4001, 1))
+    ]
+    cases, _ = cases_of(records_from_rows(given).records, api.load_engine("vllm"), planner=planner)
+    assert [(case.load.equal_lengths, list(case.load.input_tokens)) for case in cases] == [
+        (True, [4000, 4000]),
+        (False, [4001, 4001]),
+    ]
