@@ -49,7 +49,7 @@ def load_model(model: ModelLike, *, assume_plain: bool = False, overrides: Mappi
     name = named("model", model)
     bundled = None if _looks_like_path(name) else registry.find("model", name)
     if bundled is not None:
-        fields, source = load_bundled(bundled).data, str(bundled)
+        fields, source = load_bundled(bundled).data, bundled.name
         return _from_spec(fields, source, assume_plain=assume_plain, overrides=overrides)
     path = located(name)
     if path is not None:

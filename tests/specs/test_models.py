@@ -43,6 +43,12 @@ def test_every_spec_has_the_parameters_it_expects(path):
     assert parameters_total(model) == spec["expected"]["parameters"]
 
 
+@pytest.mark.parametrize("path", SPECS, ids=lambda path: path.stem)
+def test_words_about_a_bundled_spec_name_it_and_not_where_it_is_installed(path: Path):
+    model = load_model(path.stem)
+    assert not [line for line in (*model.assumptions, *model.warnings) if str(path.parent) in line]
+
+
 def test_the_worked_example():
     model = load_model("llama-3-8b")
     assert parameters_total(model) == 8_030_261_248
