@@ -271,6 +271,26 @@ def test_arguments_that_are_not_understood_are_told_by_name(ask, words, hint):
     assert (hint or "") in (caught.value.hint or "")
 
 
+@pytest.mark.parametrize(
+    ("name", "schema"),
+    [
+        ("Estimate", "estimate"),
+        ("Needs", "needs"),
+        ("Comparison", "compare"),
+        ("Sweep", "sweep"),
+        ("Plan", "plan"),
+        ("Validation", "validate"),
+        ("Calibration", "calibrate"),
+        ("LogExplanation", "explain-log"),
+    ],
+)
+def test_every_answer_is_plain_data_under_its_schema(name, schema):
+    kind = getattr(kvplan, name)
+    assert kind.schema == f"kvplan.{schema}/1"
+    assert callable(kind.model_dump)
+    assert callable(kind.model_dump_json)
+
+
 def _asks():
     """Each public function with a question that it answers, and the keywords that it takes."""
     deployed = {"model": "llama-3-8b", "gpu": "l40s"}

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Final
+from typing import Any, ClassVar, Final
 
 from kvplan.calibration.scoring import Score
 from kvplan.core.dataclass import dataclass
 from kvplan.core.engine import Engine
+from kvplan.core.results import Dumpable
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,7 +57,7 @@ MULTIPLIERS: Final = (
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class FamilyFit:
+class FamilyFit(Dumpable):
     """What was fitted for one device family.
 
     Attributes:
@@ -79,7 +80,7 @@ class FamilyFit:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Calibration:
+class Calibration(Dumpable):
     """A calibrated engine.
 
     Attributes:
@@ -88,6 +89,12 @@ class Calibration:
         skipped: Rows left out → why.
     """
 
+    schema: ClassVar[str | None] = "kvplan.calibrate/1"
     engine: Engine
     families: tuple[FamilyFit, ...]
     skipped: Mapping[str, str]
+
+    def model_dump(self) -> dict[str, Any]:
+        """What was found as plain data, the engine by its name: it is a profile, which has a file of its own."""
+        found = {"families": [fit.model_dump() for fit in self.families], "skipped": dict(self.skipped)}
+        return {"schema": self.schema, "engine": self.engine.name, **found}

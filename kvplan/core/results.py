@@ -6,9 +6,13 @@ import json
 from collections.abc import Mapping
 from dataclasses import fields, is_dataclass
 from enum import Enum
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Final
 
 from kvplan.core.dataclass import dataclass
+
+#: Characters at which a result that is printed is cut into lines, and a line cut short.
+_WHOLE: Final = 400
+_LINE: Final = 100
 
 
 class Dumpable:
@@ -25,6 +29,15 @@ class Dumpable:
     def model_dump_json(self, *, indent: int | None = None) -> str:
         """This result as one JSON document; numbers that are not finite don't occur."""
         return json.dumps(self.model_dump(), indent=indent, ensure_ascii=False, allow_nan=False)
+
+    def __str__(self) -> str:
+        """Its fields, where they are long each on a line that is cut: for a look at it; `repr` leaves nothing out."""
+        whole = repr(self)
+        if len(whole) <= _WHOLE:
+            return whole
+        parts = {field.name: repr(getattr(self, field.name)) for field in fields(self)}  # type: ignore[arg-type]
+        lines = [f"  {name}={part if len(part) <= _LINE else f'{part[:_LINE]}…'}" for name, part in parts.items()]
+        return "\n".join([f"{type(self).__name__}(", *lines, ")"])
 
 
 def _plain(value: Any) -> Any:  # noqa: ANN401 - any result field

@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from kvplan.calibration.fitted import MULTIPLIERS, Calibration, FamilyFit
-from kvplan.calibration.scoring import Score
 from kvplan.core.dataclass import dataclass
 from kvplan.report.blocks import Block, Bullets, Line, Table
 from kvplan.report.text import TIMES, percent, plural, significant
@@ -26,24 +25,8 @@ class CalibrationReport:
 
     def data(self) -> dict[str, Any]:
         """The `kvplan.calibrate/1` document."""
-        return {
-            "schema": "kvplan.calibrate/1",
-            "engine": self.calibration.engine.name,
-            "profile": self.profile,
-            "families": [
-                {
-                    "family": fit.family,
-                    "rows": fit.rows,
-                    "configurations": fit.configurations,
-                    "factors": dict(fit.factors),
-                    "before": _scores(fit.before),
-                    "in_sample": _scores(fit.in_sample),
-                    "out_of_sample": _scores(fit.out_of_sample),
-                }
-                for fit in self.calibration.families
-            ],
-            "skipped": dict(self.calibration.skipped),
-        }
+        found = self.calibration.model_dump()
+        return {"schema": found.pop("schema"), "engine": found.pop("engine"), "profile": self.profile, **found}
 
     def records(self) -> Sequence[Mapping[str, Any]]:
         """One row per family and multiplier."""
@@ -75,19 +58,6 @@ class CalibrationReport:
         if self.profile:
             found.append(Line(text=f"Profile written to {self.profile}; use it with --engine {self.profile}"))
         return found
-
-
-def _scores(scores: Mapping[str, Score]) -> dict[str, Any]:
-    return {
-        name: {
-            "n": one.n,
-            "median_ape": one.median_ape,
-            "mean_ape": one.mean_ape,
-            "p90_ape": one.p90_ape,
-            "bias": one.bias,
-        }
-        for name, one in scores.items()
-    }
 
 
 def _errors(fit: FamilyFit) -> Table:

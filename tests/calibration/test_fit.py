@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 
 import pytest
@@ -62,7 +63,9 @@ def test_the_profile_reads_back_and_predicts_the_same(slower, tmp_path):
 def test_one_row_moves_little():
     (row, *_) = rows(api.load_engine("vllm"), tps=(1,))
     row["tpot_ms"] *= 1.5
-    (fit,) = kvplan.calibrate([row]).families
+    found = kvplan.calibrate([row])
+    assert json.loads(found.model_dump_json())["engine"] == found.engine.name
+    (fit,) = found.families
     assert all(0.6 < factor < 1.7 for factor in fit.factors.values())
     assert not fit.out_of_sample
 

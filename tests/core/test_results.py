@@ -34,6 +34,18 @@ def test_a_result_as_plain_data_with_its_schema_first():
     assert RANGE.model_dump() == PLAIN
 
 
+def test_a_long_result_is_printed_in_lines_that_are_cut():
+    assert str(RANGE) == repr(RANGE)
+    long = Answer(inner=RANGE, parts=(RANGE,) * 20, named="x" * 200)
+    assert len(repr(long)) > 1000
+    first, *lines, last = str(long).splitlines()
+    assert (first, last) == ("Answer(", ")")
+    assert [line.partition("=")[0].strip() for line in lines] == ["inner", "parts", "named", "colour"]
+    assert max(map(len, lines)) < 120
+    assert lines[0] == f"  inner={RANGE!r}"
+    assert lines[1].endswith("…")
+
+
 def test_a_type_is_no_result():
     assert Answer(inner=RANGE, named=Range).model_dump()["named"] is Range
 
