@@ -261,6 +261,7 @@ def test_an_unknown_type_is_told_how_it_may_be_read(tmp_path):
         (lambda: kvplan.plan("llama-3-8b", "l40s", kv_dtypes="x", **LOAD), "unknown cache format 'x'", "known: "),
         (lambda: kvplan.plan("llama-3-8b", "l40s", slo_at="p1", **LOAD), "slo_at: 'p1'", None),
         (lambda: kvplan.explain_log(LOG, tensor_parallel_size=2), "explain_log: no argument", "did you mean"),
+        (lambda: kvplan.estimate("", "l40s"), "model: must be a name, a path or fields, not ''", None),
         (lambda: kvplan.validate(5), "source: '5' is not a path, or rows", None),
     ],
 )

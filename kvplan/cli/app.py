@@ -6,6 +6,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module
+from itertools import pairwise
 from typing import Any, ClassVar
 
 import typer
@@ -60,8 +61,23 @@ def _argument_help(callback: Any, name: str) -> str | None:
     return next((one.help for one in getattr(annotation, "__metadata__", ()) if hasattr(one, "help")), None)
 
 
+def _usage_error(message: str, context: Any) -> Exception:
+    """What typer raises about a command line, wherever this version of it keeps the class."""
+    usage_error: type[Exception] = typer.BadParameter.__bases__[0]
+    return usage_error(message, context)
+
+
 class Command(TyperCommand):
     """A command whose options stand in panels."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Refuse empty words: a script's variable that is not set would be the working folder where a path is meant."""
+        for before, word in pairwise(["", *args]):
+            option = before if not word and before.startswith("-") else word.removesuffix("=")
+            if not word or (word.startswith("--") and word.count("=") == 1 and word.endswith("=")):
+                message = f"{option}: is empty" if option else "an argument is empty"
+                raise _usage_error(message, ctx)
+        return super().parse_args(ctx, args)
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
         """Write options by panel."""
@@ -95,8 +111,7 @@ class Group(TyperGroup):
             near = get_close_matches(name, known)
             ending = f"did you mean {', '.join(near)}?" if near else f"commands: {', '.join(known)}"
             message = f"no command {name!r}; {ending}"
-            usage_error = typer.BadParameter.__bases__[0]
-            raise usage_error(message, ctx=ctx)
+            raise _usage_error(message, ctx)
         return super().resolve_command(ctx, args)
 
     def format_options(self, ctx: Any, formatter: Any) -> None:

@@ -20,8 +20,8 @@ def named(kind: str, given: object) -> str:
     Raises:
         UsageError: It is neither a name nor a path.
     """
-    if isinstance(given, str | os.PathLike):
-        return os.fsdecode(given)
+    if isinstance(given, str | os.PathLike) and (name := os.fsdecode(given)):
+        return name
     msg = f"{kind}: must be a name, a path or fields, not {str(given)[:80]!r}"
     raise UsageError(msg)
 

@@ -55,6 +55,10 @@ BASE = ("estimate", "--model", "llama-3-8b", "--gpu", "a100-80g")
         (("models", "import", "config.json"), "-o my-model.yaml"),
         ((*BASE, "-o", "answer.xlsx"), "a spreadsheet opens .csv"),
         ((*BASE, "-o", "answer.PNG"), "--plot FILE"),
+        ((*BASE, "--deploy", ""), "--deploy: is empty"),
+        ((*BASE, "--plot="), "--plot: is empty"),
+        (("models", "show", ""), "an argument is empty"),
+        (("plan", "-m", "llama-3-8b", "--input-tokens", "9", "--output-tokens", "9", "--slo-at", "p1"), "slo_at: 'p1'"),
     ],
 )
 def test_usage_errors(args, words, invoke):
