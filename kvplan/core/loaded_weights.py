@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 from kvplan.core.engine import Settings
 from kvplan.core.hardware import Gpu
@@ -61,10 +62,15 @@ def _drafting(model: Model, layout: Layout, settings: Settings) -> Iterator[Amou
 
 
 def _lookup_bytes(model: Model, layout: Layout) -> int:
-    """Embedding table of a model whose head is a matrix of its own: looked up on the CPU [byte]."""
-    untied = any(t.tensor_class is TensorClass.HEAD and t.stored for t in model.tensors)
-    tables = [t for t in model.tensors if t.tensor_class is TensorClass.EMBEDDING]
-    return sum(tensor_bytes(t, model.dtype, divisor=layout.divisor(t)) for t in tables) if untied else 0
+    """What the fullest rank saves where embeddings of a model whose head is a matrix of its own lie on the CPU [byte].
+
+    Of several pipeline stages only the first holds them, and another one may then be the fullest.
+    """
+    if not any(t.tensor_class is TensorClass.HEAD and t.stored for t in model.tensors):
+        return 0
+    whole = replace(model, exact_weight_bytes=None)
+    without = replace(whole, tensors=tuple(t for t in model.tensors if t.tensor_class is not TensorClass.EMBEDDING))
+    return weights_bytes_per_rank(whole, layout) - weights_bytes_per_rank(without, layout)
 
 
 def lora_slots(model: Model, layout: Layout, settings: Settings) -> Amount:

@@ -40,6 +40,14 @@ def test_embeddings_with_a_head_of_its_own_stay_on_the_cpu():
     assert loaded(rules=UP_FRONT, card=gpu(unified_memory=True)) == loaded()
 
 
+def test_a_stage_without_embeddings_saves_nothing_when_they_stay_on_the_cpu():
+    """Two layers and the head on the last stage; a first stage of three layers still has one layer more than the last."""
+    last = 2 * (2 * 69_760 + 64_000 + 64)
+    assert loaded(rules=UP_FRONT, layout=Layout(pp=2)).bytes == loaded(layout=Layout(pp=2)).bytes == last
+    uneven = [loaded(model(*[layer()] * 5), rules, layout=Layout(pp=2)).bytes for rules in (None, UP_FRONT)]
+    assert uneven == [2 * (3 * 69_760 + 64_000), 2 * (3 * 69_760)]
+
+
 def test_layers_left_on_the_cpu_weigh_there():
     found = loaded(rules=UP_FRONT, n_gpu_layers=3)
     assert found.bytes == (WEIGHTS - 128_000) * 3 // 4
