@@ -36,13 +36,14 @@ def read_name(data: bytes, folder: Path) -> None:
         return  # a path that the user gives is read, wherever it is
     os.environ["HF_HUB_OFFLINE"] = "1"
     os.environ["HF_HOME"] = str(folder / "hub")
-    for load in (kvplan.load_engine, kvplan.load_gpu, kvplan.load_model):
-        try:
-            load(name)
-        except KvplanError as error:
-            last = error
-        else:
-            return
+    with contextlib.chdir(folder):  # where a name may mean a file
+        for load in (kvplan.load_engine, kvplan.load_gpu, kvplan.load_model):
+            try:
+                load(name)
+            except KvplanError as error:
+                last = error
+            else:
+                return
     raise last
 
 
