@@ -9,6 +9,7 @@ from typing import ClassVar
 from kvplan.core.dataclass import dataclass
 from kvplan.core.dtypes import kv_bits
 from kvplan.core.ledger import Account, Question, account
+from kvplan.core.memory_rules import Budget
 from kvplan.core.numeric import check_count
 from kvplan.core.results import Dumpable
 from kvplan.errors import UsageError
@@ -28,7 +29,12 @@ def holds(found: Account, question: Question) -> bool:
 
 
 def utilization_for(question: Question) -> float | None:
-    """The smallest fraction, in whole percent up to the engine's highest, that holds the asked sequences; None: none does."""
+    """The smallest fraction, in whole percent up to the engine's highest, that holds the asked sequences.
+
+    None where none does, and for engines that are given none.
+    """
+    if question.engine.memory.budget in {Budget.UP_FRONT, Budget.EVERYTHING}:
+        return None
     low, high = 1, int(question.engine.memory.highest_utilization * _PERCENT)
 
     def enough(percent: int) -> bool:
@@ -105,8 +111,9 @@ class Needs(Dumpable):
         model, gpu, engine, dtype, kv_dtype, tp, pp, dp, concurrency, context: The question.
         fits: True where the asked sequences run at once as the deployment stands.
         needed_bytes: Weights, activations, runtime, graphs and the caches of the asked sequences [byte].
-        reserved_bytes: What the engine budgets with, all of it taken when it starts [byte].
-        gpu_memory_utilization: Smallest fraction that holds them, in whole percent, or None.
+        reserved_bytes: What the engine takes when it starts: its budget, without what llama.cpp's slots and the fraction
+            of TensorRT-LLM leave free [byte].
+        gpu_memory_utilization: Smallest fraction that holds them, in whole percent, or None (llama.cpp has no fraction).
         tp_needed: Smallest tensor-parallel size that holds them, or None.
         gpu_count_needed: `tp_needed × pp × dp`, or None.
         max_model_len: Longest context at which the asked sequences still run at once [token].
@@ -148,6 +155,8 @@ def needs(question: Question, *, dtype: str) -> Needs:
     layout = question.layout
     tp = gpus_for(question)
     caches = found.pool.sequence_bytes(question.context) * question.per_replica
+    leaves_room = question.engine.memory.budget in {Budget.UP_FRONT, Budget.FREE_AFTER}
+    free = max(found.unused_bytes, 0) if leaves_room else 0
     return Needs(
         model=question.model.id,
         gpu=question.gpu.id,
@@ -161,7 +170,7 @@ def needs(question: Question, *, dtype: str) -> Needs:
         context=question.context,
         fits=holds(found, question),
         needed_bytes=found.fixed_bytes + found.graph_outside.bytes + caches,
-        reserved_bytes=found.usable_bytes + found.graph_outside.bytes,
+        reserved_bytes=found.usable_bytes - free + found.graph_outside.bytes,
         gpu_memory_utilization=utilization_for(question),
         tp_needed=tp,
         gpu_count_needed=None if tp is None else tp * layout.pp * layout.dp,

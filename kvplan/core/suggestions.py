@@ -93,8 +93,6 @@ def _budget_changes(goal: Question, found: Account) -> Iterator[str]:
 
 
 def _higher_fraction(goal: Question, found: Account) -> Question | None:
-    if goal.engine.memory.budget not in {Budget.TOTAL, Budget.FREE_BEFORE, Budget.FREE_AFTER}:
-        return None
     fraction = utilization_for(goal)
     if fraction is None or fraction <= found.fraction:
         return None

@@ -35,15 +35,13 @@ class NeedsReport:
         ranks = found.tp * found.pp * found.dp
         layout = f", tp={found.tp} pp={found.pp} dp={found.dp}" if ranks > 1 else ""
         fraction, tp = found.gpu_memory_utilization, found.tp_needed
+        asks_fraction = not (found.fits and fraction is None)  # engines without one; else it had held them
+        share = "none holds them" if fraction is None else f"{fraction:.2f}"
         rows = (
             ("needed on one GPU", gib(found.needed_bytes), "weights, activations, runtime, graphs and these caches"),
             ("reserved on one GPU", gib(found.reserved_bytes), "what the engine takes when it starts"),
             ("sequences", whole(found.sequences), "of this length that run at once as it stands"),
-            (
-                "memory fraction",
-                "none holds them" if fraction is None else f"{fraction:.2f}",
-                "smallest that holds them",
-            ),
+            *([("memory fraction", share, "smallest that holds them")] if asks_fraction else []),
             ("KV cache format", found.kv_dtype_needed or "none holds them", "widest usual one that holds them"),
             ("tensor parallel", "none holds them" if tp is None else f"tp={tp}", _gpus(found)),
             ("context", f"{whole(found.max_model_len)} tokens", "longest at which all of them still run at once"),

@@ -115,6 +115,20 @@ def test_the_smallest_whole_percent_on_paper():
     assert utilization_for(small(GROUPS, **{**five, "total": 10**9})) == 0.01
 
 
+def test_engines_without_a_fraction_are_asked_for_none_and_take_what_they_fill():
+    """100 tokens on weights of 814,208 B; of the rest a fraction of 0.75 leaves a quarter free, slots leave all."""
+    rest = 2_000_000 - WEIGHTS
+    asked = {"total": 2_000_000, "max_num_seqs": 1}
+    slots = needs(small({"budget": Budget.UP_FRONT}, **{**asked, "max_num_seqs": None}), dtype="bf16")
+    assert (slots.gpu_memory_utilization, slots.fits) == (None, True)
+    table = 128_000  # embeddings, looked up on the CPU
+    assert slots.reserved_bytes == WEIGHTS - table + 100 * TOKEN
+    after = needs(small({"budget": Budget.FREE_AFTER, "utilization": 0.75}, **asked), dtype="bf16")
+    assert after.reserved_bytes == WEIGHTS + rest * 3 // 4 // TOKEN * TOKEN
+    everything = needs(small(**asked), dtype="bf16")
+    assert (everything.gpu_memory_utilization, everything.reserved_bytes) == (None, 2_000_000)
+
+
 def test_what_holding_means():
     def held(**more):
         asked = small(total=WEIGHTS + 300 * TOKEN, **more)
