@@ -39,11 +39,10 @@ def write_file(path: Path, content: str | bytes, *, option: str = "--output") ->
             raise
 
     def write() -> None:
-        target = Path(os.path.realpath(path))
-        if target.exists() and not target.is_file():
-            target.write_bytes(data)
+        if path.exists() and not path.is_file():  # /dev/stdout is a link to what has no path, a pipe perhaps
+            path.write_bytes(data)
         else:
-            replace(target)
+            replace(Path(os.path.realpath(path)))
 
     _tried(write, path, option)
 

@@ -82,6 +82,9 @@ def main() -> NoReturn:
     (8 ms), and the process ends without taking its modules apart one by one (25 ms); streams are flushed first.
     """
     gc.set_threshold(_COLLECT_AFTER)
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:  # closed by who called: nothing comes from it, and what goes to it is lost
+            setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))  # noqa: SIM115, PTH123 - open to the end
     try:
         app(prog_name="kvplan")
         code = 0

@@ -2,7 +2,10 @@ from __future__ import annotations
 
 import ast
 import os
+import shlex
 import stat
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -119,6 +122,24 @@ def test_modes_and_links_are_kept(tmp_path):
 def test_a_device_is_written_to_directly():
     write_file(Path(os.devnull), "x")
     assert not Path(os.devnull).is_file()
+
+
+@pytest.mark.skipif(os.name != "posix", reason="a POSIX shell closes the streams")
+@pytest.mark.parametrize(
+    ("words", "code", "told"),
+    [
+        ("estimate -m llama-3-8b -g a100-80g >&-", 0, ""),
+        ("validate - <&-", 4, "no rows"),
+        ("estimate -m nonesuch -g l4 2>&-", 2, ""),
+        ("estimate -m llama-3-8b -g a100-80g -o /dev/stdout | grep -q FITS", 0, ""),
+    ],
+)
+def test_closed_streams_and_pipes(words, code, told, tmp_path):
+    command = f"{shlex.quote(sys.executable)} -m kvplan {words}"
+    done = subprocess.run(["sh", "-c", command], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == code, done.stderr
+    assert told in done.stderr
+    assert "Traceback" not in done.stderr
 
 
 def test_streams_without_utf8_get_plain_signs():
