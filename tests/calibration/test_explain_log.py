@@ -2,9 +2,11 @@ import json
 
 import pytest
 
+import kvplan
 from kvplan.calibration.explain_log import explain, explain_log
 from kvplan.calibration.logs import parse_log
 from kvplan.errors import UnknownNameError
+from kvplan.planning.fields import ScenarioFields
 
 #: Logs whose settings are all known: figures agree within what the memory rules reach.
 TOLERANCE = 0.02
@@ -80,6 +82,14 @@ def test_options_win_over_the_log(data, planner, known_model):
     assert (found.scenario.model, found.scenario.context) == ("llama-3-8b", 4096)
     with pytest.raises(UnknownNameError):
         asked(data, "vllm_0.19", planner, known_model, gpu="h300")
+
+
+def test_what_is_left_out_is_the_logs_and_no_default(data):
+    """Every option of the command line that nobody gave is None: the engine stays the log's."""
+    path, given = data / "logs" / "vllm_0.19.log", ScenarioFields.__annotations__.keys() - {"gpu"}
+    found = kvplan.explain_log(path, gpu="h100-sxm", **dict.fromkeys(given))
+    assert found == kvplan.explain_log(path, gpu="h100-sxm")
+    assert found.scenario.engine == "vllm@0.19"
 
 
 def test_a_logs_own_words_open_no_file(planner, known_model):
