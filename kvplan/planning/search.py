@@ -111,7 +111,7 @@ def _rejected(misses: Sequence[Miss], found: Sequence[Kind | Miss]) -> Iterator[
 
 
 def _assumptions(space: Space, demand: Demand, *, bound: int) -> Iterator[str]:
-    yield f"replicas are planned to at most {space.max_busy:.0%} of their full rate"
+    yield f"replicas are planned to at most {space.max_busy * 100:.0f} % of their full rate"
     if demand.users is None:
         burst = (
             "independent" if demand.burstiness == 1 else f"{demand.burstiness:.3g} times as bursty as independent ones"
@@ -130,7 +130,7 @@ def _assumptions(space: Space, demand: Demand, *, bound: int) -> Iterator[str]:
         whose = "--max-gpus" if space.max_gpus is not None else "--max-gpus sets another bound"
         yield (
             f"faster plans are looked at up to {bound} GPUs ({whose}), and count where each doubling of the cost gains "
-            f"{LEAST_GAIN:.0%} of the end-to-end time"
+            f"{LEAST_GAIN * 100:.0f} % of the end-to-end time"
         )
     yield "the load is divided evenly over replicas"
     if demand.input_quantiles["p99"] + demand.output_quantiles["p99"] > demand.context:

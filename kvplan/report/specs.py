@@ -17,6 +17,7 @@ from kvplan.report.layers import feed_forward_words, group_parameters, layer_num
 from kvplan.report.text import billions, exact, gib, significant, whole
 
 NONE_FOUND = Line(text="None has this text; without one, all are listed.", tone="warning")
+_LARGE_GIB = 100
 _FORMATS = ("fp32", "tf32", "fp16", "bf16", "fp8", "int8", "fp4", "int4")
 
 
@@ -134,16 +135,21 @@ class ModelListReport:
                 model.id,
                 billions(item["params_total"]),
                 billions(item["params_active"]) if item["params_active"] != item["params_total"] else "",
-                f"{item['weights_bytes'] / GIB:,.2f}",
+                _gib(item["weights_bytes"] / GIB),
                 display_dtype(model),
                 exact(item["kv_elements_per_token"]),
                 whole(item["max_context"]) if item["max_context"] else "",
             )
             for model, item in zip(self.models, self.data(), strict=True)
         )
-        columns = ("model", "params", "active", "GiB", "format", "KV elements", "context")
+        columns = ("model", "params", "active", "GiB", "format", "KV/token", "context")
         units = "Weights in GiB; KV cache elements that one token adds, in any format; context in tokens."
         return (Table(title="", columns=columns, rows=rows), Line(text=units, tone="quiet"))
+
+
+def _gib(value: float) -> str:
+    """Hundredths of a GiB as long as they matter: a list of all models has 80 columns."""
+    return f"{value:,.2f}" if value < _LARGE_GIB else f"{value:,.1f}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

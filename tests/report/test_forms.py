@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kvplan import load_gpu, load_model
 from kvplan.report.as_csv import render_csv
 from kvplan.report.as_markdown import render_markdown
 from kvplan.report.as_plain import render_plain
@@ -17,6 +18,8 @@ from kvplan.report.as_terminal import print_terminal
 from kvplan.report.blocks import Bar, Bullets, Line, Listing, Segment, Table, bar_cells, flat
 from kvplan.report.estimate import EstimateReport
 from kvplan.report.render import Form, render
+from kvplan.report.specs import GpuListReport, ModelListReport
+from kvplan.specs import registry
 
 TABLE = Table(title="T", columns=("name", "bytes"), rows=(("weights", "12"), ("pool", "3,456")))
 
@@ -60,6 +63,14 @@ def on_a_terminal(blocks, columns, monkeypatch):
 def test_terminal_lines_fit_the_terminal(columns, monkeypatch, estimate, model):
     shown = on_a_terminal(EstimateReport(estimate=estimate, explain=True, model=model).blocks(), columns, monkeypatch)
     assert max(len(line) for line in shown.splitlines()) <= columns
+
+
+def test_lists_of_all_that_is_bundled_fit_eighty_columns(monkeypatch):
+    models = ModelListReport(models=tuple(load_model(name) for name in registry.ids("model")))
+    gpus = GpuListReport(gpus=tuple(load_gpu(name) for name in registry.ids("gpu")))
+    for report in (models, gpus):
+        shown = on_a_terminal(report.blocks(), 80, monkeypatch)
+        assert max(len(line) for line in shown.splitlines()) <= 80
 
 
 @pytest.mark.parametrize("columns", [20, 40, 60, 80])
