@@ -42,6 +42,9 @@ def rank_load(deployment: Deployment, workload: Workload, plan: Room, *, concurr
     reserves = deployment.engine.scheduling.reserves_output
     held = whole if reserves else workload.input_tokens + (workload.output_tokens + 1) // 2
     cached = workload.cached_prefix_tokens
+    budget: Num = plan.max_num_batched_tokens
+    if deployment.model.encodes_only:  # at least one prompt, whole
+        budget = maximum(budget, workload.input_tokens + concurrency)
     source = workload.source_tokens if workload.source_tokens is not None else deployment.model.max_source_tokens or 0
     return Load(
         input_tokens=maximum(workload.input_tokens - cached, 1.0),
@@ -51,7 +54,7 @@ def rank_load(deployment: Deployment, workload: Workload, plan: Room, *, concurr
         capacity=plan.pool.sequences(held),
         full_capacity=plan.pool.sequences(whole),
         max_num_seqs=plan.max_num_seqs,
-        budget_tokens=plan.max_num_batched_tokens,
+        budget_tokens=budget,
         source_tokens=source,
         mixes_prefill=deployment.engine.scheduling.mixes_prefill,
         benchmark_requests=workload.benchmark_requests,

@@ -280,6 +280,12 @@ class Model:
         """True where a decoder layer is a mixture of experts."""
         return any(isinstance(group.layer.feed_forward, MixtureOfExperts) for group in self.groups)
 
+    @property
+    def encodes_only(self) -> bool:
+        """True where all tokens see each other both ways: nothing is generated, and no prompt can be cut into chunks."""
+        mixers = (mixer for group in self.groups for mixer in group.layer.mixers)
+        return all(isinstance(mixer, Attention) and not mixer.causal for mixer in mixers)
+
     def summary(self) -> dict[str, Any]:
         """The figures that `models show --json` prints: `kvplan.core.summary.model_summary` of this model."""
         from kvplan.core.summary import model_summary  # noqa: PLC0415 - it counts with modules that import this one

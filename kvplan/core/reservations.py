@@ -51,7 +51,10 @@ def gib_text(value_bytes: float) -> str:
 def limits_for(
     rules: MemoryRules, gpu: Gpu, settings: Settings, *, total_bytes: int, context: int, model: Model | None = None
 ) -> Limits:
-    """The user's limits, else the engine's defaults on this card, for this model where it asks for a larger batch."""
+    """The user's limits, else the engine's defaults on this card, for this model where it asks for a larger batch.
+
+    Encoders are given prompts whole, so their batch grows to the context (vLLM's `arg_utils.py` without chunked prefill).
+    """
     small = any(word in gpu.id for word in rules.small_tier_cards)
     fitting = [one for one in rules.tiers if total_bytes / GIB >= one.min_gib]
     tier = rules.tiers[0] if small or not fitting else fitting[-1]
@@ -60,6 +63,8 @@ def limits_for(
         batched = max(batched, 2048, context)
     if rules.whole_items and model is not None:
         batched = max(batched, model.whole_item_tokens)
+    if model is not None and model.encodes_only:
+        batched = max(batched, context)
     given = (settings.max_num_seqs, settings.max_num_batched_tokens)
     defaulted = tuple(
         name for name, value in zip(("max_num_seqs", "max_num_batched_tokens"), given, strict=True) if value is None

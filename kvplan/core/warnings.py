@@ -7,7 +7,7 @@ from kvplan.core.dtypes import kv_bits
 from kvplan.core.engine import Engine
 from kvplan.core.hardware import Gpu
 from kvplan.core.layout import Layout
-from kvplan.core.model import Attention, Mixer, Model
+from kvplan.core.model import Model
 from kvplan.core.parameters import model_tensors, tensor_format
 
 _HALF_BITS = 16
@@ -23,7 +23,7 @@ def deployment_warnings(
         found.append(
             f"a cache in {kv_dtype} can cost quality (long-context recall first); kvplan does not predict quality"
         )
-    if not any(_generates(mixer) for group in model.groups for mixer in group.layer.mixers):
+    if model.encodes_only:
         found.append(
             f"{model.id} encodes and generates nothing: TTFT is the time of one pass, other times have no meaning"
         )
@@ -44,10 +44,6 @@ def deployment_warnings(
             f"no measurements of {engine.id} on {gpu.family} devices: efficiencies are inherited and ranges are wider"
         )
     return tuple(dict.fromkeys(found))
-
-
-def _generates(mixer: Mixer) -> bool:
-    return not isinstance(mixer, Attention) or mixer.causal
 
 
 def _missing_units(model: Model, gpu: Gpu) -> list[str]:

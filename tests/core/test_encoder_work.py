@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import kvplan
 from kvplan.core.efficiency import IDEAL
 from kvplan.core.layout import Layout
 from kvplan.core.model import CrossAttention, LayerGroup
@@ -81,3 +82,18 @@ def test_tokens_of_an_encoder_see_each_other_both_ways(window, seen):
     load = StepLoad(sequences=0, context_start=0, context_end=0, prefill_tokens=1200, prefill_sequences=2)
     found = sum(t.cost.flops for t in step_terms(work, load, MACHINE) if t.op == "attention_prefill")
     assert found == 4 * 8 * 16 * 1200 * seen
+
+
+@pytest.mark.parametrize("tokens", [500, 2000, 8000])
+@pytest.mark.parametrize("batch", [None, 1024])
+def test_an_encoder_is_given_its_prompt_whole(tokens, batch):
+    """Pairs of BGE-M3: 24 layers, 16 heads of 64, every token with every other one, whatever the batch."""
+
+    def pairs(concurrency):
+        answer = kvplan.estimate(
+            "bge-m3", "a100-80g", input_tokens=tokens, output_tokens=1, concurrency=concurrency, max_num_batched_tokens=batch
+        )  # fmt: skip
+        return sum(row.flops for row in answer.breakdown if row.op == "attention_prefill") / (24 * 4 * 16 * 64)
+
+    assert pairs(1) == tokens**2
+    assert pairs(32) >= tokens**2

@@ -80,6 +80,16 @@ def test_a_batch_grows_to_media_that_a_model_takes_whole():
     assert batched(2496, whole=False) == 2048
 
 
+def test_a_batch_of_an_encoder_holds_a_prompt():
+    def batched(causal, **given_):
+        spec = model(layer(attention(causal=causal)))
+        found = limits_for(TIERS, gpu(), Settings(**given_), total_bytes=GIB, context=40_000, model=spec)
+        return found.max_num_batched_tokens
+
+    assert (batched(causal=True), batched(causal=False)) == (2048, 40_000)
+    assert batched(causal=False, max_num_batched_tokens=512) == 512
+
+
 def test_activations_are_16_bit_or_wider():
     assert [activation_bytes_per_element(model(dtype=name)) for name in ("bf16", "fp32", "fp8", "int4")] == [2, 4, 2, 2]
     assert gib_text(1.5 * GIB) == "1.50 GiB"
