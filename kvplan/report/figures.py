@@ -77,24 +77,31 @@ def tidy(axes: Any, *, title: str, x: str, y: str) -> None:  # noqa: ANN401 - ma
         axes.spines[side].set_visible(False)
 
 
-def powers(axes: Any, values: Any, *, axis: str = "x") -> None:  # noqa: ANN401 - matplotlib is untyped
-    """A logarithmic axis with plain numbers at a few of the values."""
-    from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter  # noqa: PLC0415 - an extra
-
+def powers(axes: Any, values: Any) -> None:  # noqa: ANN401 - matplotlib is untyped
+    """A logarithmic axis along the bottom with plain numbers at a few of the values."""
     known = sorted({float(value) for value in values})
-    if axis == "x":
-        axes.set_xscale("log", base=2)
-        step = max(1, -(-len(known) // 7))
-        axes.set_xticks(known[::step])
-        axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: short(value)))
-        axes.xaxis.set_minor_formatter(NullFormatter())
-        axes.minorticks_off()
-        return
-    axes.set_yscale("log")
-    if max(known) / min(known) < _TWO_DECADES:
-        axes.yaxis.set_major_locator(LogLocator(base=10, subs=(1.0, 2.0, 5.0)))
-    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: short(value)))
-    axes.yaxis.set_minor_formatter(NullFormatter())
+    axes.set_xscale("log", base=2)
+    axes.set_xticks(known[:: max(1, -(-len(known) // 7))])
+    _plain_numbers(axes.xaxis)
+    axes.minorticks_off()
+
+
+def decades(axes: Any, values: Any, *, axis: str = "y") -> None:  # noqa: ANN401 - matplotlib is untyped
+    """A logarithmic axis with plain numbers at 1, 10, 100, and between them where the values span little."""
+    from matplotlib.ticker import LogLocator  # noqa: PLC0415 - an extra
+
+    axes.set(**{f"{axis}scale": "log"})
+    along = getattr(axes, f"{axis}axis")
+    if max(values) / min(values) < _TWO_DECADES:
+        along.set_major_locator(LogLocator(base=10, subs=(1.0, 2.0, 5.0)))
+    _plain_numbers(along)
+
+
+def _plain_numbers(along: Any) -> None:  # noqa: ANN401 - matplotlib is untyped
+    from matplotlib.ticker import FuncFormatter, NullFormatter  # noqa: PLC0415 - an extra
+
+    along.set_major_formatter(FuncFormatter(lambda value, _: short(value)))
+    along.set_minor_formatter(NullFormatter())
 
 
 def short(value: float) -> str:

@@ -9,7 +9,19 @@ from typing import TYPE_CHECKING, Any, Final
 from kvplan.core.results import Estimate, OpTime
 from kvplan.core.units import GIB, MS_PER_S
 from kvplan.errors import UsageError
-from kvplan.report.figures import COLOURS, DASHES, HATCHES, MARKERS, figure, lettered, powers, save, short, tidy
+from kvplan.report.figures import (
+    COLOURS,
+    DASHES,
+    HATCHES,
+    MARKERS,
+    decades,
+    figure,
+    lettered,
+    powers,
+    save,
+    short,
+    tidy,
+)
 
 if TYPE_CHECKING:
     from kvplan.planning.sweep_result import Sweep
@@ -101,7 +113,7 @@ def _latency(axes: Any, rows: Sequence[Mapping[str, Any]]) -> None:  # noqa: ANN
         axes.fill_between(x, low, high, color=colour, alpha=0.15, linewidth=0, label=f"{label}, 90 % within")
         every.extend([*low, *high])
     powers(axes, x)
-    powers(axes, every, axis="y")
+    decades(axes, every)
     tidy(axes, title="Latency", x="sequences in flight", y="ms")
     axes.legend(loc="upper left", fontsize=7, framealpha=0.9)
 

@@ -10,7 +10,19 @@ from kvplan.core.units import GIB, MS_PER_S
 from kvplan.errors import UsageError
 from kvplan.planning.comparison import Comparison
 from kvplan.planning.plan_result import Option, Plan
-from kvplan.report.figures import COLOURS, DASHES, HATCHES, MARKERS, figure, lettered, powers, save, short, tidy
+from kvplan.report.figures import (
+    COLOURS,
+    DASHES,
+    HATCHES,
+    MARKERS,
+    decades,
+    figure,
+    lettered,
+    powers,
+    save,
+    short,
+    tidy,
+)
 from kvplan.report.text import plural
 
 if TYPE_CHECKING:
@@ -119,7 +131,7 @@ def plot_sweep(sweep: Sweep, path: Path, *, limits: Mapping[str, float] | None =
             powers(axes, values)
         known = [row[quantity] for _, rows in series for row in rows if row[quantity]]
         if known and quantity.endswith("_ms") and max(known) / min(known) >= _WIDE_RATIO:
-            powers(axes, known, axis="y")
+            decades(axes, known)
         elif known:
             axes.set_ylim(bottom=0)
     if len(series) > 1:
@@ -192,7 +204,7 @@ def plot_plan(plan: Plan, path: Path) -> None:
     axes.plot(x, y, color="#999999", linewidth=1.0, zorder=1)
     axes.scatter(x, y, s=230, color="white", edgecolors=COLOURS[0], linewidths=1.4, zorder=2)
     if len(y) > 1 and max(y) / min(y) >= _WIDE_RATIO / 3:
-        powers(axes, y, axis="y")
+        decades(axes, y)
     for number, (a, b) in enumerate(zip(x, y, strict=True), start=1):
         axes.annotate(str(number), (a, b), ha="center", va="center", fontsize=8, zorder=3)
     money = "price of an hour" if plan.priced else "GPUs"

@@ -12,7 +12,8 @@ from kvplan.core.dataclass import dataclass
 from kvplan.report.blocks import Block, Bullets, Line, Table, Tone
 from kvplan.report.text import percent, plural, significant, whole
 
-_NAMES: Final = {
+#: Measured quantities in words, with their units.
+NAMES: Final = {
     "weights_gib": "weights [GiB]",
     "activation_gib": "activations [GiB]",
     "kv_pool_gib": "KV cache pool [GiB]",
@@ -82,7 +83,7 @@ class ValidationReport:
         means = self.validation.group_medians
         several = [name for name in self.validation.summary if _several(self.validation.groups, name)]
         if several:
-            words = ", ".join(f"{_NAMES[name]} {_error(means[name])}" for name in several)
+            words = ", ".join(f"{NAMES[name]} {_error(means[name])}" for name in several)
             yield Line(text=f"Mean over the medians of the groups: {words}")
         for quantity in several:
             groups = [group for group in self.validation.groups if group.quantity == quantity]
@@ -90,7 +91,7 @@ class ValidationReport:
             keys = tuple(groups[0].key)
             more = f"; {whole(len(groups) - len(shown))} more, --worst 0 shows all" if len(shown) < len(groups) else ""
             yield _narrow(
-                title=f"{_NAMES[quantity]} by {', '.join(keys)}, worst first{more}",
+                title=f"{NAMES[quantity]} by {', '.join(keys)}, worst first{more}",
                 columns=(*keys, *_GROUP_HEADS),
                 rows=[_group_row(group, keys) for group in shown],
                 left=len(keys),
@@ -107,7 +108,7 @@ class ValidationReport:
                 rows=tuple(
                     (
                         row.id,
-                        _NAMES[name],
+                        NAMES[name],
                         significant(row.predicted[name]),
                         significant(row.measured[name]),
                         significant(row.ratio[name]),
@@ -124,7 +125,7 @@ def _several(groups: Sequence[GroupScore], quantity: str) -> bool:
 
 
 def _summary(title: str, summary: Mapping[str, Score]) -> Table:
-    rows = [(_NAMES[name], *_score(score)) for name, score in summary.items()]
+    rows = [(NAMES[name], *_score(score)) for name, score in summary.items()]
     return _narrow(title=title, columns=("quantity", *_HEADS), rows=rows, left=1)
 
 
@@ -203,7 +204,7 @@ def _record(row: ValidationRow) -> dict[str, Any]:
         "queued": row.queued,
         "predicted_queued": row.predicted_queued,
     }
-    for name in _NAMES:
+    for name in NAMES:
         cells[f"{name}.predicted"] = row.predicted.get(name)
         cells[f"{name}.measured"] = row.measured.get(name)
         cells[f"{name}.ratio"] = row.ratio.get(name)

@@ -65,7 +65,8 @@ def test_plot(data, tmp_path):
     pytest.importorskip("matplotlib")
     target = tmp_path / "scatter.svg"
     assert kvplan("validate", data / "measurements.csv", "--plot", target, "--json").returncode == 0
-    assert target.stat().st_size > 1000
+    drawn = target.read_text(encoding="utf-8")
+    assert all(f"<!-- {words} -->" in drawn for words in ("TTFT [ms]", "weights [GiB]", "÷ × 1.25", "100"))
     assert kvplan("validate", data / "measurements.csv", "--plot", tmp_path / "x.exe").returncode == 2
 
 
