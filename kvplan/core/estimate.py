@@ -124,7 +124,7 @@ def _context(
             raise UsageError(
                 msg, hint=f"{_shorter(model.max_context, workload, context)}, or pass --allow-context-overflow"
             )
-        warnings.append(f"context {planned} is above the model's own limit of {model.max_context} tokens")
+        warnings.append(f"context {planned:,} is above the model's own limit of {model.max_context:,} tokens")
     return planned
 
 

@@ -88,7 +88,7 @@ def _replication(question: Question, found: Account) -> Iterator[str]:
     if not latent or layout.tp == 1 or found.room_bytes <= 0:
         return
     now = found.pool.sequences(question.context)
-    told = f"the latent cache is copied on all {layout.tp} tensor-parallel ranks, which hold {now:.4g} sequences of {question.context} tokens"
+    told = f"the latent cache is copied on all {layout.tp} tensor-parallel ranks, which hold {now:.4g} sequences of {question.context:,} tokens"
     held = _data_parallel_sequences(question)
     yield told if held is None else f"{told}; data-parallel attention (dp={layout.tp}) would hold {held:.4g}"
 
@@ -125,4 +125,4 @@ def _hybrid(question: Question, found: Account) -> Iterator[str]:
     windows = [group for group in part.groups if group.limit]
     full = any(group.limit is None for group in part.groups)
     if windows and full and all(context <= (group.limit or 0) for group in windows):
-        yield f"windows save nothing at {context} tokens: the engine reserves window + tokens in flight ({windows[0].limit})"
+        yield f"windows save nothing at {context:,} tokens: the engine reserves window + tokens in flight ({windows[0].limit:,})"

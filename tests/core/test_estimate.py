@@ -105,7 +105,7 @@ def test_the_context_to_plan_for():
     assert estimate(deployed(), asked(), context=120).scenario.context == 120
     assert estimate(deployed(), asked(), context=4096).scenario.context == 4096
     longer = estimate(deployed(), asked(), context=5000, allow_context_overflow=True)
-    assert "context 5000 is above the model's own limit of 4096 tokens" in longer.warnings
+    assert "context 5,000 is above the model's own limit of 4,096 tokens" in longer.warnings
     assert estimate(deployed(model(max_context=None)), asked(), context=9999).scenario.context == 9999
     with pytest.raises(UsageError, match="context: 5000 is above"):
         estimate(deployed(), asked(input_tokens=4990, output_tokens=10))
