@@ -136,7 +136,8 @@ def test_a_device_is_written_to_directly():
 )
 def test_closed_streams_and_pipes(words, code, told, tmp_path):
     command = f"{shlex.quote(sys.executable)} -m kvplan {words}"
-    done = subprocess.run(["sh", "-c", command], cwd=tmp_path, capture_output=True, text=True, check=False)
+    env = {**os.environ, "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(["sh", "-c", command], cwd=tmp_path, env=env, capture_output=True, text=True, check=False)
     assert done.returncode == code, done.stderr
     assert told in done.stderr
     assert "Traceback" not in done.stderr

@@ -11,7 +11,7 @@ import pytest
 
 from kvplan.core.hardware import Gpu
 from kvplan.core.units import GIB, MIB
-from kvplan.errors import SpecError, UnknownNameError
+from kvplan.errors import SpecError, UnknownNameError, UsageError
 from kvplan.specs import registry
 from kvplan.specs.families import FAMILIES, FRAMEWORK_RULES
 from kvplan.specs.hardware import load_gpu
@@ -257,10 +257,11 @@ def test_a_mapping_tells_all_its_errors() -> None:
     assert str(caught.value).splitlines()[1] == "gpu: peak: needs at least one format, like `bf16: 989.4 TFLOPS`"
 
 
-@pytest.mark.parametrize("name", ["h1000", ""])
-def test_an_unknown_name_is_no_file(name: str) -> None:
+def test_an_unknown_name_is_no_file_and_an_empty_one_no_name() -> None:
     with pytest.raises(UnknownNameError):
-        load_gpu(name)
+        load_gpu("h1000")
+    with pytest.raises(UsageError, match="gpu: must be a name"):
+        load_gpu("")
 
 
 def test_a_missing_file_says_so() -> None:
