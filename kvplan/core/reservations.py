@@ -104,10 +104,12 @@ def activation(rules: MemoryRules, model: Model, *, layout: Layout, limits: Limi
 
     The larger of the sampler, `(S + dt) · min(seqs, batched) · vocab + rows · batched · hidden · dt + fixed` with the
     whole vocabulary on every rank, and the forward pass, `batched · dt · widest layer`; plus what a pipeline stage receives
-    and an encoder's profile. Independent of the context. llama.cpp keeps a compute buffer instead (`_compute_buffer`).
+    and an encoder's profile. Independent of the context. llama.cpp keeps a compute buffer instead (`_compute_buffer`). Models
+    that only encode are pooled (vLLM's `_dummy_pooler_run`): they have no logits.
     """
+    vocabulary = 0 if model.encodes_only else model.vocab_size
     if rules.compute_bytes_per_logit:
-        return _compute_buffer(rules, model, batched=limits.max_num_batched_tokens)
+        return _compute_buffer(rules, model, vocabulary=vocabulary, batched=limits.max_num_batched_tokens)
     dtype_bytes = activation_bytes_per_element(model)
     hidden_bytes = model.hidden_size * dtype_bytes
     batched = limits.max_num_batched_tokens
@@ -115,7 +117,7 @@ def activation(rules: MemoryRules, model: Model, *, layout: Layout, limits: Limi
     sampler = forward = stage = 0.0
     per_logit = rules.sampler_bytes_per_logit + dtype_bytes
     if rules.sampler_bytes_per_logit:
-        sampler = per_logit * sequences * model.vocab_size
+        sampler = per_logit * sequences * vocabulary
         sampler += rules.residual_rows * batched * hidden_bytes + rules.activation_fixed_bytes
     if rules.dense_hidden_rows:
         widest = max(
@@ -128,7 +130,7 @@ def activation(rules: MemoryRules, model: Model, *, layout: Layout, limits: Limi
         return Amount(0, "")
     if sampler >= forward:
         formula = (
-            f"sampler {per_logit:g} B × {sequences} sequences × {model.vocab_size} vocabulary "
+            f"sampler {per_logit:g} B × {sequences} sequences × {vocabulary} vocabulary "
             f"+ {rules.residual_rows:g} × {batched} tokens × {model.hidden_size} × {dtype_bytes} B"
         )
     else:
@@ -138,11 +140,11 @@ def activation(rules: MemoryRules, model: Model, *, layout: Layout, limits: Limi
     return Amount(int(max(sampler, forward) + stage + encoder), formula)
 
 
-def _compute_buffer(rules: MemoryRules, model: Model, *, batched: int) -> Amount:
+def _compute_buffer(rules: MemoryRules, model: Model, *, vocabulary: int, batched: int) -> Amount:
     """llama.cpp's buffer of one micro-batch: `batched · (logits · vocab + hidden · hidden_size)` [byte]."""
     logit, hidden = rules.compute_bytes_per_logit, rules.compute_hidden_bytes
-    value = batched * (logit * model.vocab_size + hidden * model.hidden_size)
-    formula = f"{batched} tokens × ({logit:g} B × {model.vocab_size} + {hidden:g} B × {model.hidden_size})"
+    value = batched * (logit * vocabulary + hidden * model.hidden_size)
+    formula = f"{batched} tokens × ({logit:g} B × {vocabulary} + {hidden:g} B × {model.hidden_size})"
     return Amount(int(value), formula)
 
 

@@ -155,6 +155,15 @@ def test_the_forward_pass_of_the_widest_layer():
     assert activation(MemoryRules(), model(), layout=Layout(), limits=limits()) == NOTHING
 
 
+def test_encoders_have_no_logits():
+    def peak(rules, **more):
+        return activation(rules, model(layer(attention(**more))), layout=Layout(), limits=limits(16, 100)).bytes
+
+    assert peak(SAMPLER) - peak(SAMPLER, causal=False) == 12 * 16 * VOCAB
+    buffer = MemoryRules(compute_bytes_per_logit=4, compute_hidden_bytes=20)
+    assert peak(buffer, causal=False) == 100 * 20 * HIDDEN
+
+
 def test_a_compute_buffer_per_batched_token():
     rules = MemoryRules(compute_bytes_per_logit=4, compute_hidden_bytes=20)
     found = activation(rules, model(), layout=Layout(tp=8), limits=limits(1, 512))
