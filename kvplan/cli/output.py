@@ -43,7 +43,7 @@ _ASCII = str.maketrans(
 
 _PICTURE = "--plot FILE draws it"
 _SHEET = "a spreadsheet opens .csv"
-_SCENARIO = "--save-scenario FILE keeps what was asked"
+_SCENARIO = "--save-scenario FILE writes a scenario"
 #: Suffixes that promise a form which a result does not have, and what is meant perhaps.
 _OTHER_FORMS = {
     ".png": _PICTURE,

@@ -123,7 +123,11 @@ def read_demand(
 
 def _lengths(name: str, given: Any, samples: tuple[float, ...] | None, trace: Trace | None) -> Lengths:  # noqa: ANN401 - as above
     if given is not None:
-        return read_lengths(given)
+        try:
+            return read_lengths(given)
+        except UsageError as error:
+            message = f"{name}: {error}"
+            raise UsageError(message, hint=error.hint) from None
     if samples is None or trace is None:
         message = f"{name}: no lengths are given"
         raise UsageError(message, hint=f"--{name.replace('_', '-')} 1024, a distribution, or --trace FILE")

@@ -59,6 +59,7 @@ BASE = ("estimate", "--model", "llama-3-8b", "--gpu", "a100-80g")
         ((*BASE, "--plot="), "--plot: is empty"),
         (("models", "show", ""), "an argument is empty"),
         (("plan", "-m", "llama-3-8b", "--input-tokens", "9", "--output-tokens", "9", "--slo-at", "p1"), "slo_at: 'p1'"),
+        (("plan", "-m", "llama-3-8b", "--input-tokens", "9", "--output-tokens", "0"), "output_tokens: '0': lengths"),
     ],
 )
 def test_usage_errors(args, words, invoke):
