@@ -4,16 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, TypedDict
+from typing import Any, Protocol, TypedDict
 
 from kvplan.core.engine import Engine
 from kvplan.core.hardware import Gpu
 from kvplan.core.model import Model
 
+
+class Array(Protocol):
+    """Values of NumPy, pandas or another library, of which nothing else is asked here."""
+
+    @property
+    def ndim(self) -> int:
+        """Dimensions: 0 is one value."""
+
+
 #: One value, or several: a sequence or an array.
-Texts = str | Sequence[str | None] | None
-Counts = int | Sequence[int | None] | Any
-Numbers = float | Sequence[float | None] | Any
+Texts = str | Sequence[str | None] | Array | None
+Counts = int | Sequence[int | None] | Array | None
+Numbers = float | Sequence[float | None] | Array | None
 
 
 class ScenarioFields(TypedDict, total=False):

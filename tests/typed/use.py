@@ -37,6 +37,8 @@ def mistakes() -> None:
     kvplan.estimate("llama-3-8b", "l40s", tp="2")  # type: ignore[arg-type]
     kvplan.compare(model="llama-3-8b", gpu="l40s", tpp=2)  # type: ignore[call-arg]
     kvplan.sweep("llama-3-8b", "l40s", concurency=[1, 2])  # type: ignore[call-arg]
+    kvplan.sweep("llama-3-8b", "l40s", concurrency="1,2")  # type: ignore[arg-type]
     kvplan.explain_log("server.log", gpus="l40s")  # type: ignore[call-arg]
+    kvplan.explain_log("server.log", tp="2")  # type: ignore[arg-type]
     kvplan.estimat("llama-3-8b", "l40s")  # type: ignore[attr-defined]
     api.estimat_of({})  # type: ignore[attr-defined]
