@@ -57,6 +57,21 @@ def test_commands_in_a_line_can_be_typed(command):
     assert done.returncode in {0, 3}, done.stderr  # 3: the answer is that it does not fit
 
 
+def test_names_stand_in_the_modules_that_the_pages_give_for_them():
+    """`NAME` and `OTHER` in [`module`](path): a module that was split takes its names along."""
+    named = re.compile(r"((?:`\w+`(?:,\s+|\s+and\s+)?)+)\s+(?:in|of)\s+\[`[^`]+`\]\(\.\./(kvplan/[^)]+\.py)\)")
+    found = [
+        (name, module)
+        for one in refresh.PAGES
+        for names, module in named.findall(one.read_text(encoding="utf-8"))
+        for name in re.findall(r"\w+", names)
+        if name != "and"
+    ]
+    assert len(found) > 15
+    made = r"\b{}(?:\(|:| =)"  # defined there, or one of them
+    assert [one for one in found if not re.search(made.format(one[0]), page(one[1]))] == []
+
+
 def test_formulas_list_every_operation_of_a_breakdown():
     listed = re.findall(r"^\| `(\w+)` \|", page("docs/formulas.md"), re.MULTILINE)
     assert tuple(name for name in listed if name in OPS) == OPS
