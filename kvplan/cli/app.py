@@ -72,7 +72,7 @@ class Command(TyperCommand):
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Refuse empty words: a script's variable that is not set would be the working folder where a path is meant."""
-        for before, word in pairwise(["", *args]):
+        for before, word in pairwise(["", *args] if not ctx.resilient_parsing else ()):
             option = before if not word and before.startswith("-") else word.removesuffix("=")
             if not word or (word.startswith("--") and word.count("=") == 1 and word.endswith("=")):
                 message = f"{option}: is empty" if option else "an argument is empty"

@@ -34,6 +34,7 @@ def test_commands_are_completed(kvplan):
         ("kvplan sweep --draft-model llama-3.2-1b", ["llama-3.2-1b"]),
         ("kvplan plan --gpu l4,a100-80g-s", ["l4,a100-80g-sxm"]),
         ("kvplan plan --dtype bf16,aw", ["bf16,awq"]),
+        ('kvplan needs -m "" --engine ten', ["tensorrt-llm"]),
     ],
 )
 def test_formats_engines_and_lists_are_completed(kvplan, words, expected):
