@@ -35,8 +35,7 @@ _WORDS: Final = {
     "Axes": "names with values, or key=values",
     "Rows": "a path, or rows that are mappings",
 }
-
-
+_REQUIRED: Final = inspect.Parameter.empty
 _PLAIN: Final = frozenset({"int", "float", "bool", "str"})
 
 
@@ -58,7 +57,7 @@ def by_name(function: Callable[P, R]) -> Callable[P, R]:
 def keywords_of(
     function: Callable[..., Any], given: Mapping[str, Any], *, asked: str, any_name: bool = False
 ) -> dict[str, Any]:
-    """Keywords of a function by its signature; None is the default, whatever that is.
+    """Keywords of a function by its signature; None leaves one out, so that the default holds, whatever that is.
 
     An unknown one is answered with the one that is meant: engines and benchmarks have their own words
     (`max_model_len`), which the command line takes as options; in Python there is one name for each thing.
@@ -72,14 +71,18 @@ def keywords_of(
         word = min(given.keys() - known.keys())
         msg = f"{asked}: no argument {word!r}"
         raise UnknownNameError(msg, hint=_meant(word, known))
-    return {name: _argument(function, name, value) for name, value in given.items()}
+    return {
+        name: _argument(function, name, value)
+        for name, value in given.items()
+        if value is not None or known.get(name) is _REQUIRED
+    }
 
 
 def _argument(function: Callable[..., Any], name: str, value: Any) -> Any:  # noqa: ANN401 - any argument
     kind, default = kinds_of(function).get(name), defaults_of(function).get(name)
     if value is not None:
         return of_kind(name, value, kind)
-    if default is not inspect.Parameter.empty:
+    if default is not _REQUIRED:
         return default
     if kind is not None:
         msg = f"{name}: must be {_WORDS[kind]}"

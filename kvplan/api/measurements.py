@@ -100,9 +100,7 @@ def explain_log(source: str | Path, **options: Unpack[ScenarioFields]) -> LogExp
     Raises:
         SpecError: The file can't be read, or holds nothing that is known.
     """
-    # What is left out the log says, no default does.
-    said = {name: value for name, value in options.items() if value is not None}
-    given = keywords_of(estimate, said, asked="explain_log")
+    given = keywords_of(estimate, options, asked="explain_log")  # what is None is left out: the log says it, no default
     from kvplan.calibration.explain_log import explain_log as run  # noqa: PLC0415 - loaded on use
 
     def known_model(name: str) -> str | None:
