@@ -12,7 +12,6 @@ from kvplan.api.arguments import by_name
 from kvplan.api.deployments import deployment_of
 from kvplan.api.loading import EngineLike, GpuLike, ModelLike
 from kvplan.core.estimate import estimate as _estimate
-from kvplan.core.numeric import check_count
 from kvplan.core.results import Estimate
 from kvplan.core.workload import Workload
 from kvplan.errors import UsageError
@@ -157,8 +156,6 @@ def needs(
     from kvplan.core.reverse import needs as answer  # noqa: PLC0415 - loaded on use
 
     found = deployment_of(asked)
-    for name, value in (("concurrency", concurrency), ("context", context)):
-        check_count(name, value)
     return answer(found.question(context=context, concurrency=concurrency), dtype=found.dtype)
 
 
