@@ -72,21 +72,18 @@ class Gpu:
         """The format and dense peak [FLOP/s] that this card really multiplies `compute` at.
 
         A format without units of its own falls to the next wider one: fp4 and fp8 → bf16 → fp16 → fp32 (engines
-        expand the weights to 16 bits), int8 → bf16.
+        expand the weights to 16 bits), int8 → bf16. Every card has one of the wide ones: specs without are refused.
         """
-        for name in _FALLBACK[compute]:
-            value = self.peak_flops_per_s.get(name)
-            if value:
-                return name, value
-        return max(self.peak_flops_per_s.items(), key=lambda item: item[1])
+        name = next(name for name in _FALLBACK[compute] if self.peak_flops_per_s.get(name))
+        return name, self.peak_flops_per_s[name]
 
 
 _FALLBACK: dict[str, tuple[str, ...]] = {
-    "fp4": ("fp4", "bf16", "fp16", "fp32"),
-    "fp8": ("fp8", "bf16", "fp16", "fp32"),
-    "int8": ("int8", "bf16", "fp16", "fp32"),
-    "bf16": ("bf16", "fp16", "fp32"),
-    "fp16": ("fp16", "bf16", "fp32"),
-    "tf32": ("tf32", "fp32"),
+    "fp4": ("fp4", "bf16", "fp16", "fp32", "tf32"),
+    "fp8": ("fp8", "bf16", "fp16", "fp32", "tf32"),
+    "int8": ("int8", "bf16", "fp16", "fp32", "tf32"),
+    "bf16": ("bf16", "fp16", "fp32", "tf32"),
+    "fp16": ("fp16", "bf16", "fp32", "tf32"),
+    "tf32": ("tf32", "fp32", "bf16", "fp16"),
     "fp32": ("fp32", "tf32", "bf16", "fp16"),
 }

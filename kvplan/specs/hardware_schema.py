@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal, Self
+from typing import Annotated, Final, Literal, Self
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StrictBool, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StrictBool, field_validator, model_validator
 from pydantic.functional_validators import BeforeValidator
 
 from kvplan.specs.document import closest
@@ -85,6 +85,10 @@ class Memory(_Strict):
     default_gpu_fraction: Annotated[float, Field(gt=0, le=1)] | None = None
 
 
+#: Formats that every model has products in.
+_WIDE: Final = ("bf16", "fp16", "fp32", "tf32")
+
+
 class Peak(_Strict):
     """Dense peak per format; floating formats accumulate in fp32."""
 
@@ -99,7 +103,7 @@ class Peak(_Strict):
 
     @model_validator(mode="after")
     def _some(self) -> Self:
-        if not self.model_fields_set:
+        if not any(getattr(self, name) for name in type(self).model_fields):
             message = "needs at least one format, like `bf16: 989.4 TFLOPS`"
             raise ValueError(message)
         return self
@@ -179,3 +183,12 @@ class HardwareSpec(_Strict):
     tdp: Power | None = None
     sources: tuple[Source, ...] = ()
     notes: tuple[str, ...] = ()
+
+    @field_validator("peak")
+    @classmethod
+    def _multiplies_wide_numbers(cls, peak: Peak) -> Peak:
+        """Narrower formats alone say nothing of layers that stay in 16 bits, of attention for one."""
+        if not any(getattr(peak, name) for name in _WIDE):
+            message = f"needs one of {', '.join(_WIDE)}, which layers without units of their own run in"
+            raise ValueError(message)
+        return peak

@@ -17,16 +17,11 @@ TURING = {"fp32": 8.1e12, "fp16": 65e12, "int8": 130e12}
         (TURING, "bf16", "fp16"), (TURING, "fp8", "fp16"), (TURING, "fp4", "fp16"), (TURING, "tf32", "fp32"),
         ({"bf16": 1e14, "fp8": 2e14}, "int8", "bf16"), ({"bf16": 1e14}, "fp32", "bf16"), ({"fp16": 1e14}, "fp32", "fp16"),
         ({"tf32": 1e14, "bf16": 2e14}, "fp32", "tf32"), ({"bf16": 1e14}, "fp16", "bf16"), ({"fp32": 1e13}, "fp8", "fp32"),
-        ({"fp8": 0.0, "bf16": 1e14}, "fp8", "bf16"),
+        ({"fp8": 0.0, "bf16": 1e14}, "fp8", "bf16"), ({"tf32": 1e14}, "fp8", "tf32"), ({"bf16": 1e14}, "tf32", "bf16"),
     ],
 )  # fmt: skip
 def test_a_format_without_units_runs_at_the_next_wider(peaks, compute, unit):
     assert gpu(peak_flops_per_s=peaks).peak(compute) == (unit, peaks[unit])
-
-
-def test_a_card_with_none_of_them_runs_at_its_highest_peak():
-    assert gpu(peak_flops_per_s={"fp8": 1e14, "int8": 3e14}).peak("bf16") == ("int8", 3e14)
-    assert gpu(peak_flops_per_s={"fp8": 3e14, "int8": 1e14}).peak("bf16") == ("fp8", 3e14)
 
 
 def test_what_a_card_is_unless_its_sheet_says_otherwise():

@@ -255,6 +255,10 @@ def test_a_mapping_tells_all_its_errors() -> None:
     with pytest.raises(SpecError) as caught:
         load_gpu({**OWN_CARD, "peak": {}, "family": "warp"})
     assert str(caught.value).splitlines()[1] == "gpu: peak: needs at least one format, like `bf16: 989.4 TFLOPS`"
+    with pytest.raises(SpecError, match="peak: needs at least one format"):
+        load_gpu({**OWN_CARD, "peak": {"bf16": None}})
+    with pytest.raises(SpecError, match="peak: needs one of bf16, fp16, fp32, tf32"):
+        load_gpu({**OWN_CARD, "peak": {"fp8": "330 TFLOPS"}})
 
 
 def test_an_unknown_name_is_no_file_and_an_empty_one_no_name() -> None:
