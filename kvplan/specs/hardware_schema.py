@@ -40,7 +40,8 @@ Frequency = Annotated[str, _quantity("frequency")]
 Family = Annotated[str, _one_of(tuple(FAMILIES))]
 Rule = Annotated[str, _one_of(tuple(FRAMEWORK_RULES))]
 SpecId = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9._-]*$")]
-Count = Annotated[int, Field(gt=0, strict=True)]
+#: Cores, cards of a server, years: nobody has a million of them.
+Count = Annotated[int, Field(gt=0, le=10**6, strict=True)]
 
 
 class _Strict(BaseModel):
