@@ -96,6 +96,11 @@ class Record:
         scale = 1.0 if factor is None else factor
         if self.is_prefill_alone:
             assumptions = (*assumptions, PREFILL_ALONE)
+        prompt = max(1, round(self.input_tokens * scale))
+        answer = 1 if self.is_prefill_alone else max(1, round(self.output_tokens * scale))
+        if not self.is_latency and self.max_model_len is not None:  # memory knows one length, the longest
+            answer = min(answer, max(1, self.max_model_len // 2))
+            prompt = min(prompt, max(1, self.max_model_len - answer))
         arguments = {
             "dtype": self.dtype,
             "kv_dtype": self.kv_dtype,
@@ -104,8 +109,8 @@ class Record:
             "dp": self.dp,
             "ep": None if self.ep == 1 else self.ep,  # tables write 1 where experts are not parallel of their own
             "gpu_count": self.gpu_count,
-            "input_tokens": max(1, round(self.input_tokens * scale)),
-            "output_tokens": 1 if self.is_prefill_alone else max(1, round(self.output_tokens * scale)),
+            "input_tokens": prompt,
+            "output_tokens": answer,
             "concurrency": self.concurrency,
             "context": self.context,
             "gpu_memory_utilization": self.gpu_memory_utilization,

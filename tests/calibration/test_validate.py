@@ -97,6 +97,15 @@ def test_memory_of_a_model_that_does_not_fit_is_still_predicted(planner):
     assert row.reason.startswith("tpot_ms: the weights do not fit")
 
 
+def test_memory_of_a_short_context_needs_no_other_lengths(planner):
+    """The default question, 1,024 + 256 tokens, is longer than the limit; a log of memory knows only the limit."""
+    given = {"model": "llama-3-8b", "gpu": "h100-sxm", "max_model_len": 1024, "weights_gib": 14.96}
+    (row,) = validate([given], planner=planner).rows
+    assert row.status == "ok"
+    (timed,) = validate([{**given, "tpot_ms": 9}], planner=planner).rows
+    assert timed.status == "error"
+
+
 def test_a_row_without_measurements_is_predicted_and_says_so(planner):
     (row,) = validate([{"model": "llama-3-8b", "gpu": "l4"}], planner=planner).rows
     assert row.status == "ok"
