@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import replace
 
+from kvplan.core.dtypes import FORMATS
 from kvplan.core.engine import Settings
 from kvplan.core.hardware import Gpu
 from kvplan.core.layout import Layout
@@ -12,13 +14,15 @@ from kvplan.core.memory_rules import Budget, MemoryRules
 from kvplan.core.model import Attention, LatentAttention, Model
 from kvplan.core.parameters import tensor_bytes, weights_bytes_per_rank
 from kvplan.core.reservations import Amount, activation_bytes_per_element, gib_text
-from kvplan.core.tensors import TensorClass
+from kvplan.core.tensors import Tensor, TensorClass
+from kvplan.core.units import round_up
 
 _MATRIX = 2
+_MXFP4 = FORMATS["mxfp4"]
 
 
 def loaded_weights(rules: MemoryRules, model: Model, *, layout: Layout, settings: Settings, gpu: Gpu) -> Amount:
-    """Weights on the fullest rank, with what serves them: LoRA slots, prediction layers, a draft model [byte].
+    """Weights on the fullest rank, with what serves them: padding, LoRA slots, prediction layers, a draft model [byte].
 
     llama.cpp looks embeddings up on the CPU where the head is a matrix of its own, and leaves whole layers there on request.
     """
@@ -26,6 +30,7 @@ def loaded_weights(rules: MemoryRules, model: Model, *, layout: Layout, settings
     ranks = " × ".join(f"{name}{n}" for name, n in (("tp", layout.tp), ("pp", layout.pp), ("ep", layout.ep)) if n)
     parts = [
         Amount(stored, f"parameters of the fullest rank ({ranks}) {gib_text(stored)}"),
+        expert_padding(rules, model, layout=layout, family=gpu.family),
         lora_slots(model, layout, settings),
         *_drafting(model, layout, settings),
     ]
@@ -71,6 +76,35 @@ def _lookup_bytes(model: Model, layout: Layout) -> int:
     whole = replace(model, exact_weight_bytes=None)
     without = replace(whole, tensors=tuple(t for t in model.tensors if t.tensor_class is not TensorClass.EMBEDDING))
     return weights_bytes_per_rank(whole, layout) - weights_bytes_per_rank(without, layout)
+
+
+def expert_padding(rules: MemoryRules, model: Model, *, layout: Layout, family: str) -> Amount:
+    """What MXFP4 experts weigh beyond their parameters: kernels want widths and hidden sizes of whole tiles [byte].
+
+    `Σ experts / ep · (⌈width / tp⌉_w · ⌈hidden⌉_h − width / tp · hidden) · bits / 8`, w and h by device family (vLLM's
+    `Mxfp4MoEMethod.create_weights`). Their biases are left out, 0.1 % of it.
+    """
+    width_of, hidden_of = (
+        multiples.get(family, multiples.get("default", 1))
+        for multiples in (rules.expert_width_multiples, rules.expert_hidden_multiples)
+    )
+    ranks = 1 if layout.expert_ranks else layout.tp
+    value = 0
+    for group in model.groups:
+        experts = [t for t in group.layer.all_tensors() if _is_mxfp4_expert(t)]
+        # One side of each matrix is the hidden size, the other the width, twice where gate and up are one matrix.
+        widths = [math.prod(t.shape) // model.hidden_size for t in experts]
+        for tensor, width in zip(experts, widths, strict=True):
+            single = min(widths) // ranks
+            padded = _MXFP4.stored_bytes(round_up(single, width_of), round_up(model.hidden_size, hidden_of))
+            excess = padded - _MXFP4.stored_bytes(single, model.hidden_size)
+            value += group.count * tensor.copies * (width // min(widths)) * excess // (layout.expert_ranks or 1)
+    value //= layout.pp
+    return Amount(value, f"padding of MXFP4 experts {gib_text(value)}" if value else "")
+
+
+def _is_mxfp4_expert(tensor: Tensor) -> bool:
+    return tensor.tensor_class is TensorClass.EXPERTS and len(tensor.shape) == _MATRIX and tensor.format == _MXFP4
 
 
 def lora_slots(model: Model, layout: Layout, settings: Settings) -> Amount:

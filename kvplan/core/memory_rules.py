@@ -93,6 +93,8 @@ class MemoryRules:
         dense_hidden_rows, expert_hidden_rows: Hidden rows per token in the forward peak of a dense and an MoE layer.
         multimodal_bytes: Peak of the profiled encoder [byte].
         tower_copy_bytes: Most that an extra tower adds to the logged weights [byte].
+        expert_width_multiples, expert_hidden_multiples: Multiples that MXFP4 experts are padded to, by device family
+            (`default` for the others): width of an expert on one rank, hidden size. Empty where nothing is padded.
         rope_table_elements: Widest rotary row that the table holds per position; 0 where it isn't in the weights.
         runtime_bytes, runtime_link_bytes, runtime_pcie_bytes, runtime_stage_bytes: Non-torch memory on one rank, on
             tensor-parallel ranks with and without a scale-up link, on pipeline stages [byte].
@@ -141,6 +143,8 @@ class MemoryRules:
     expert_hidden_rows: float = 0.0
     multimodal_bytes: int = 0
     tower_copy_bytes: int = 0
+    expert_width_multiples: Mapping[str, int] = field(default_factory=dict)
+    expert_hidden_multiples: Mapping[str, int] = field(default_factory=dict)
     rope_table_elements: int = 0
     runtime_bytes: int = 0
     runtime_link_bytes: int = 0

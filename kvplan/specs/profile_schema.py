@@ -113,6 +113,7 @@ class _Check:
             "bool": lambda at, given: self.of_type(at, given, bool, "true or false"),
             "str": lambda at, given: self.of_type(at, given, str, "text"),
             "Mapping[str, float]": self.shares,
+            "Mapping[str, int]": self.multiples,
             "Mapping[str, str]": self.texts,
             "tuple[str, ...]": self.words,
             "tuple[Tier, ...]": self.tiers,
@@ -128,6 +129,12 @@ class _Check:
             if name not in _FORMATS:
                 self.refuse((*place, name), f"is no compute format{closest(str(name), _FORMATS)}")
             self.number((*place, name), share, whole=False)
+
+    def multiples(self, place: Place, value: Any) -> None:  # noqa: ANN401 - as above
+        for name, multiple in self.mapping(place, value).items():
+            self.number((*place, name), multiple, whole=True)
+            if multiple == 0:
+                self.refuse((*place, name), "must be above 0")
 
     def number(self, place: Place, value: Any, *, whole: bool) -> None:  # noqa: ANN401 - as above
         name = next((str(part) for part in reversed(place) if not _is_format(part)), "")

@@ -1,18 +1,30 @@
 """What an engine loads beside the parameters, on paper."""
 
+import pytest
+
 from kvplan.core.engine import Settings
 from kvplan.core.layout import Layout
-from kvplan.core.loaded_weights import layers_on_cpu, loaded_weights, lora_slots, weights_extra
+from kvplan.core.loaded_weights import expert_padding, layers_on_cpu, loaded_weights, lora_slots, weights_extra
 from kvplan.core.memory_rules import Budget, MemoryRules
 from kvplan.core.model import LayerGroup
+from kvplan.core.precision import apply_dtype
 from kvplan.core.reservations import Amount
 from kvplan.core.tensors import norm
+from kvplan.core.units import GIB
+from kvplan.specs.engines import load_engine
+from kvplan.specs.hardware import load_gpu
+from kvplan.specs.models import load_model
 from tests.core.builders import attention, experts, gpu, latent, layer, model, recurrent
 from tests.core.test_reservations import NOTHING, TOWER
 
 #: Two embeddings of 64,000 elements, four layers of 69,760 and a norm of 64, at 2 bytes each.
 WEIGHTS = 2 * (2 * 64_000 + 4 * 69_760 + 64)
 UP_FRONT = MemoryRules(budget=Budget.UP_FRONT)
+
+
+#: Four layers of eight experts, 96 wide, of three matrices each; stored at 17/32 byte per element.
+MXFP4 = apply_dtype(model(*[layer(attention(), experts(intermediate=96))] * 4), "mxfp4")
+TILES = MemoryRules(expert_width_multiples={"default": 128, "hopper": 64}, expert_hidden_multiples={"default": 256})
 
 
 def loaded(spec=None, rules=None, *, layout=None, card=None, **settings):
@@ -29,6 +41,44 @@ def test_the_parameters_of_the_fullest_rank():
     assert loaded() == Amount(WEIGHTS, "parameters of the fullest rank (tp1 × pp1) 0.00 GiB")
     sparse = loaded(model(layer(attention(), experts())), layout=Layout(tp=2, dp=2, ep=4))
     assert sparse.formula.startswith("parameters of the fullest rank (tp2 × pp1 × ep4)")
+
+
+@pytest.mark.parametrize(
+    ("layout", "family", "padded", "width", "share"),
+    [
+        (Layout(), "hopper", 128, 96, 1),
+        (Layout(tp=2), "hopper", 64, 48, 1),
+        (Layout(tp=2), "ampere", 128, 48, 1),
+        (Layout(tp=2, dp=2, ep=4), "hopper", 128, 96, 4),
+        (Layout(pp=2), "hopper", 128, 96, 2),
+    ],
+)
+def test_experts_of_mxfp4_are_padded_to_tiles(layout, family, padded, width, share):
+    """Width of a rank up to 64 or 128, hidden 64 up to 256, 4 × 8 × 3 matrices; expert ranks hold whole experts."""
+    excess = 96 * (padded * 256 - width * 64) * 17 // 32 // share
+    assert expert_padding(TILES, MXFP4, layout=layout, family=family).bytes == excess
+    alone, with_tiles = (loaded(MXFP4, rules, layout=layout, card=gpu(family=family)) for rules in (None, TILES))
+    assert with_tiles.bytes == alone.bytes + excess
+    assert "+ padding of MXFP4 experts" in with_tiles.formula
+
+
+def test_nothing_else_is_padded():
+    assert loaded(MXFP4).formula == loaded().formula
+    for dtype in ("nvfp4", "bf16"):
+        assert loaded(apply_dtype(MXFP4, dtype), TILES) == loaded(apply_dtype(MXFP4, dtype))
+
+
+@pytest.mark.parametrize(
+    ("name", "card", "version", "gib"),
+    [
+        ("gpt-oss-120b", "h100-sxm", "0.10.1", 65.9651),  # vLLM issue 23278
+        ("gpt-oss-120b", "h100-sxm", "0.14.1", 64.38),  # vLLM issue 33155
+        ("gpt-oss-20b", "a100-80g-sxm", "0.19.0", 13.72),  # https://myoceane.fr/index.php/ai-vllm-a100-gemma-4/
+    ],
+)
+def test_padded_experts_weigh_what_logs_say(name, card, version, gib):
+    found = loaded(load_model(name), load_engine("vllm", version=version).memory, card=load_gpu(card))
+    assert found.bytes / GIB == pytest.approx(gib, rel=0.005)
 
 
 def test_embeddings_with_a_head_of_its_own_stay_on_the_cpu():

@@ -132,6 +132,10 @@ def test_a_profile_file_is_read(tmp_path):
             r":3: memory\.utilisation: unknown field \(did you mean utilization\?\)",
         ),
         ("id: x\nmemory:\n  budget: half\n", r":3: memory\.budget: must be one of total,"),
+        (
+            "id: x\nmemory:\n  expert_width_multiples: {hopper: 0}\n",
+            r":3: memory\.expert_width_multiples\.hopper: must be above 0",
+        ),
         ("memory: {}\n", "id: must be a word"),
         ("id: x\nmemory: 3\n", "must hold fields"),
         ("id: x\nspeed: 1\n", "speed: unknown field"),
