@@ -16,7 +16,8 @@ CLOSE: Final = 0.02
 
 _V1: Final = (0, 8)
 _HYBRID_CACHE: Final = (0, 10)
-_GRAPH_INSIDE: Final = (0, 21)
+_GRAPH_INSIDE: Final = (0, 20)
+_PRINTS_CONCURRENCY: Final = (0, 21)  # patches of 0.20 differ
 _MOST_DIGITS: Final = 15
 
 
@@ -94,7 +95,7 @@ def _activation(context: Context) -> Iterator[str]:
         return
     yield "the larger of the sampler (max_num_seqs × vocabulary) and one forward pass (max_num_batched_tokens)"
     if context.engine == "vllm" and context.since(_GRAPH_INSIDE):
-        yield "with the estimate of captured graphs, which the peak holds since 0.21"
+        yield "with the estimate of captured graphs, which the peak holds since 0.20"
     if context.far:
         defaults = [name for name in ("max_num_seqs", "max_num_batched_tokens") if name not in context.said]
         if defaults:
@@ -107,7 +108,7 @@ def _activation(context: Context) -> Iterator[str]:
 def _graph(context: Context) -> Iterator[str]:
     if context.engine == "vllm":
         inside = context.since(_GRAPH_INSIDE)
-        where = "inside the memory fraction since 0.21" if inside else "outside the memory fraction before 0.21"
+        where = "inside the memory fraction since 0.20" if inside else "outside the memory fraction before 0.20"
         yield f"captured graphs lie {where}"
     if context.engine == "sglang":
         yield "captured in the headroom that the memory fraction leaves"
@@ -136,7 +137,7 @@ def _pool(context: Context) -> Iterator[str]:
     if context.engine == "vllm" and "max_num_seqs" not in context.said:
         yield "the log does not say max_num_seqs, which sets the sampler's peak; the default was taken: give --max-num-seqs"
     if context.engine == "vllm" and context.since(_GRAPH_INSIDE):
-        yield "since 0.21 the estimated graphs come off the pool, and that estimate is rough"
+        yield "since 0.20 the estimated graphs come off the pool, and that estimate is rough"
     yield "other processes on the card, KV connectors and LoRA slots come off the pool and are not in the log's settings"
 
 
@@ -155,9 +156,9 @@ def _fraction(context: Context) -> Iterator[str]:
 def _tokens(context: Context) -> Iterator[str]:
     memory = context.estimate.memory
     if context.engine == "vllm":
-        if context.since(_GRAPH_INSIDE):
+        if context.since(_PRINTS_CONCURRENCY):
             yield "this version prints maximum concurrency × max_model_len, not what one long sequence could use"
-        elif context.since(_HYBRID_CACHE) and memory.kv_logged_tokens is not None:
+        elif context.since(_HYBRID_CACHE) and not context.since(_GRAPH_INSIDE) and memory.kv_logged_tokens is not None:
             yield "this version prints blocks ÷ groups × block size, which is not what the pool holds of mixed layers"
         elif not context.since(_V1):
             yield f"blocks × {memory.kv_block_tokens} tokens"

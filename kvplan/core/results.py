@@ -159,7 +159,7 @@ class Memory(Dumpable):
 
     @property
     def peak_logged_bytes(self) -> int:
-        """What the engine's log calls peak activation: with the graphs where it budgets for them (vLLM from 0.21)."""
+        """What the engine's log calls peak activation: with the graphs where it budgets for them (vLLM from 0.20)."""
         return self.activation_bytes + self.graph_bytes
 
 

@@ -88,5 +88,5 @@ def test_a_log_report_says_why(data, planner, known_model):
     text = render_plain(LogReport(explanation=found).blocks())
     assert re.search(r"[678] of 8 figures agree within 2 %\.", text)
     assert "58.11x" in text
-    assert "outside the memory fraction before 0.21" in text
+    assert "outside the memory fraction before 0.20" in text
     assert len(LogReport(explanation=found).records()) == len(found.figures)

@@ -93,6 +93,22 @@ def test_versions_add_up():
     assert new.tiers[-1].max_num_batched_tokens == 16384
 
 
+@pytest.mark.parametrize(
+    ("version", "graph_inside", "prints_concurrency", "utilization"),
+    [
+        ("0.19.1", False, False, 0.90),
+        ("0.20.0", True, False, 0.90),
+        ("0.20.2", True, True, 0.90),
+        ("0.21.0", True, True, 0.92),
+    ],
+)
+def test_what_logs_of_vllm_from_0_19_to_0_21_say(version, graph_inside, prints_concurrency, utilization):
+    """0.19 logs that profiling of graphs will be the default, 0.20.0 that it is; 0.20.0 still prints blocks."""
+    rules = load_engine("vllm", version=version).memory
+    found = (rules.graph_inside, rules.prints_concurrency, rules.utilization)
+    assert found == (graph_inside, prints_concurrency, utilization)
+
+
 def test_versions_order_as_numbers():
     assert engine_versions("vllm")[0] == "0.6"
     assert load_engine(OWN, version="1.9").memory.utilization == 0.6
