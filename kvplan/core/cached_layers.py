@@ -115,8 +115,11 @@ def cached_layers(
     return tuple(fullest)
 
 
-def _weight(layers: Sequence[CachedLayer]) -> tuple[float, float]:
-    return sum(one.count * one.token_bytes for one in layers), sum(one.count * one.state_bytes for one in layers)
+def _weight(layers: Sequence[CachedLayer]) -> tuple[float, float, float]:
+    """Bytes of a token; where stages are alike in those, bytes of layers without a window; then of states."""
+    tokens = sum(one.count * one.token_bytes for one in layers)
+    unbounded = sum(one.count * one.token_bytes for one in layers if one.window is None)
+    return tokens, unbounded, sum(one.count * one.state_bytes for one in layers)
 
 
 def _caches(

@@ -19,6 +19,7 @@ from kvplan.core.reservations import (
     Limits,
     activation,
     computed_fraction,
+    fraction_factor,
     gib_text,
     graphs,
     limits_for,
@@ -137,6 +138,9 @@ def account(question: Question, *, layers: tuple[CachedLayer, ...] | None = None
         case Budget.FREE_BEFORE:
             before = total - context.bytes
             usable, formula = int(before * fraction), f"({gib_text(total)} − {context.formula}) × {fraction:g}"
+            factor = fraction_factor(rules, gpu, model, layout=layout)
+            if factor != 1:
+                usable, formula = int(before * fraction * factor), f"{formula} × {factor:g} (AMD, long context)"
             charged = (weights, Amount(0, "from the headroom"), beside, Amount(0, ""))
         case Budget.FREE_AFTER:
             headroom = int((1 - fraction) * max(0, total - weights.bytes - peak.bytes - around.bytes))

@@ -34,13 +34,27 @@ class Paging(StrEnum):
         ONE_GROUP: Blocks over all layers; windows reserve like full layers (vLLM before 0.10).
         GROUPS: One page size, layers cut into groups of equal size (vLLM from 0.10).
         POOLS: A pool of tokens each for full layers, windows and recurrent state (SGLang).
-        PER_LAYER: Each kind of layer in blocks of its own, windows saved (TensorRT-LLM, llama.cpp, the floor).
+        PER_LAYER: Each kind of layer in blocks of its own (TensorRT-LLM, llama.cpp, the floor).
     """
 
     ONE_GROUP = "one_group"
     GROUPS = "groups"
     POOLS = "pools"
     PER_LAYER = "per_layer"
+
+
+class Windows(StrEnum):
+    """Which window layers keep no more than their window where each kind has blocks of its own.
+
+    Attributes:
+        ALL: All of them (the floor).
+        MIXED: Those beside layers without a window; a model of windows alone caches whole contexts (llama.cpp).
+        NONE: None, unless the user sets windows (TensorRT-LLM).
+    """
+
+    ALL = "all"
+    MIXED = "mixed"
+    NONE = "none"
 
 
 class StateMode(StrEnum):
@@ -99,8 +113,8 @@ class MemoryRules:
         runtime_bytes, runtime_link_bytes, runtime_pcie_bytes, runtime_stage_bytes: Non-torch memory on one rank, on
             tensor-parallel ranks with and without a scale-up link, on pipeline stages [byte].
         runtime_unified_bytes: What is charged on top where the CPU shares the memory [byte].
-        context_bytes, collectives_bytes: Device context and communicators where the engine sees them only as memory
-            that isn't free [byte].
+        context_bytes, collectives_bytes: Device context, and communicators over a scale-up link, where the engine sees
+            them only as memory that isn't free [byte].
         graph_inside: True where captured graphs lie inside the budget.
         graph_fixed_bytes, graph_bytes_per_layer: Captured graphs: `fixed + per_layer · layers · captures / 102` [byte].
         compute_bytes_per_logit, compute_hidden_bytes: Compute buffer per batched token: `· vocab + · hidden` [byte].
@@ -114,10 +128,12 @@ class MemoryRules:
         narrow_dtype: Format that fp32 checkpoints are loaded in unless fp32 is asked for; None loads them as they are.
         state_pool_ratio: State pool as a share of the KV pool, two separate pools.
         window_pool_ratio: Tokens of the window pool as a share of those of the full pool.
-        window_extra_tokens: Tokens that a window layer keeps beyond its window.
+        windows: Which window layers keep less than full ones, where each kind has blocks of its own.
+        window_extra_tokens: Tokens that a window layer keeps beyond its window; None is one batch.
         prints_concurrency: True where the log's cache size is concurrency × context, False where it is blocks.
         sparse_latent_rows: True where fp8 latents of sparse MLA keep scales and a 16-bit rotary part.
         reserve_*: Headroom of the computed fraction (SGLang) [MiB].
+        amd_long_context_factor: Factor on any fraction on AMD cards with a long context (SGLang).
         flags: Knob → this engine's own option, with `{}` for the value.
         log_words: Ledger line → the words of the engine's start-up log.
         confidence: `high`, `medium` or `low`; low is said in the output.
@@ -168,7 +184,8 @@ class MemoryRules:
     narrow_dtype: str | None = None
     state_pool_ratio: float = 0.0
     window_pool_ratio: float = 0.0
-    window_extra_tokens: int = 0
+    windows: Windows = Windows.ALL
+    window_extra_tokens: int | None = 0
     prints_concurrency: bool = False
     sparse_latent_rows: bool = False
     reserve_fixed_mib: float = 0.0
@@ -177,6 +194,7 @@ class MemoryRules:
     reserve_mib_per_rank: float = 0.0
     reserve_large_card_mib: float = 0.0
     reserve_multimodal_factor: float = 1.0
+    amd_long_context_factor: float = 1.0
     flags: Mapping[str, str] = field(default_factory=dict)
     log_words: Mapping[str, str] = field(default_factory=dict)
     confidence: str = "high"

@@ -8,7 +8,7 @@ from math import ceil
 from kvplan.core.blocks import BlockGroup, Pool, PoolPart
 from kvplan.core.cached_layers import CachedLayer
 from kvplan.core.dataclass import dataclass
-from kvplan.core.memory_rules import MemoryRules, Paging, StateMode
+from kvplan.core.memory_rules import MemoryRules, Paging, StateMode, Windows
 from kvplan.core.units import ceil_div, round_up
 
 _ALIGNMENT = 16
@@ -75,6 +75,11 @@ def _window_limit(request: PoolRequest, layer: CachedLayer) -> int:
     return before + request.tokens_in_flight
 
 
+def _window_extra(request: PoolRequest) -> int:
+    extra = request.rules.window_extra_tokens
+    return request.tokens_in_flight if extra is None else extra
+
+
 def _state_blocks(request: PoolRequest) -> int:
     return (2 if request.state_mode is StateMode.ALIGN else 1) + request.speculative_tokens
 
@@ -134,7 +139,9 @@ def _group(request: PoolRequest, layer: CachedLayer, *, block: int, count: int, 
 
 def _per_layer(request: PoolRequest, layers: list[CachedLayer]) -> PoolPart:
     """Each kind of layer in blocks of its own, in bytes: nothing is padded but the last block."""
-    groups = []
+    windows, groups = request.rules.windows, []
+    mixed = any(one.grows and one.window is None for one in layers)
+    saved = windows is Windows.ALL or (windows is Windows.MIXED and mixed)
     for one in layers:
         if one.kind == "state":
             groups.append(BlockGroup(units=one.count * one.state_bytes, block_tokens=1, limit=0, extra=1))
@@ -146,7 +153,7 @@ def _per_layer(request: PoolRequest, layers: list[CachedLayer]) -> PoolPart:
                 BlockGroup(units=units, block_tokens=block, limit=0, extra=ceil_div(one.source_tokens, block))
             )
             continue
-        limit = None if one.window is None else one.window + request.rules.window_extra_tokens
+        limit = None if one.window is None or not saved else one.window + _window_extra(request)
         groups.append(BlockGroup(units=units, block_tokens=block, limit=limit))
     return PoolPart(name="kv", units=max(0, request.room_bytes), unit_bytes=1, groups=tuple(groups))
 
@@ -154,8 +161,8 @@ def _per_layer(request: PoolRequest, layers: list[CachedLayer]) -> PoolPart:
 def _pools(request: PoolRequest, layers: list[CachedLayer]) -> list[PoolPart]:
     """Separate pools for full layers, windows and states (SGLang).
 
-    States take `ratio / (1 + ratio)` of the room, at most one per sequence; of the rest, full layers hold n tokens and
-    windows `window_pool_ratio · n`.
+    States take `ratio / (1 + ratio)` of the room, however few sequences may run; of the rest, full layers hold n tokens
+    and windows `window_pool_ratio · n`.
     """
     room, parts, block = max(0, request.room_bytes), [], request.block_tokens
     state = sum(one.count * one.state_bytes for one in layers if one.kind == "state")
@@ -165,7 +172,7 @@ def _pools(request: PoolRequest, layers: list[CachedLayer]) -> list[PoolPart]:
     if state:
         ratio = request.rules.state_pool_ratio
         share = ratio / (1 + ratio) if full or windows else 1.0
-        slots = min(int(room * share // state), request.max_num_seqs)
+        slots = int(room * share // state)
         parts.append(PoolPart(name="state", units=slots, unit_bytes=state, groups=(_one_slot(),)))
         room -= slots * state
     window_bytes = sum(one.count * one.token_bytes for one in windows)
@@ -178,7 +185,7 @@ def _pools(request: PoolRequest, layers: list[CachedLayer]) -> list[PoolPart]:
             parts.append(PoolPart(name="kv", units=tokens, unit_bytes=ceil(full), groups=tuple(groups)))
         if windows:
             widest = max(one.window or 0 for one in windows)
-            group = BlockGroup(units=block, block_tokens=block, limit=widest + request.rules.window_extra_tokens)
+            group = BlockGroup(units=block, block_tokens=block, limit=widest + _window_extra(request))
             units = int(tokens * ratio)
             parts.append(PoolPart(name="window", units=units, unit_bytes=ceil(window_bytes), groups=(group,)))
     return parts

@@ -11,7 +11,7 @@ from kvplan.core.engine import Settings
 from kvplan.core.hardware import Gpu
 from kvplan.core.layout import Layout
 from kvplan.core.memory_rules import MemoryRules, Tier
-from kvplan.core.model import Layer, MixtureOfExperts, Model
+from kvplan.core.model import LatentAttention, Layer, MixtureOfExperts, Model
 from kvplan.core.tensors import TensorClass
 from kvplan.core.units import GIB, MIB, ceil_div
 
@@ -23,6 +23,8 @@ _DENSE_STEPS_UP_TO = 256
 _MANY_RANKS = 4
 _LARGE_CARD_MIB = 60 * 1024
 _NODE_RANKS = 8
+_AITER_CONTEXT = 8192
+_AITER_LATENT_HEADS = (16, 128)
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,8 +153,8 @@ def _compute_buffer(rules: MemoryRules, model: Model, *, vocabulary: int, batche
 def runtime(rules: MemoryRules, gpu: Gpu, layout: Layout) -> Amount:
     """Memory outside the framework's allocator: communicators, libraries, and on shared memory the system's part."""
     several = layout.tp > 1 or layout.shared_experts_over_dp
+    linked = gpu.link_bytes_per_s is not None and not gpu.unified_memory
     if several:
-        linked = gpu.link_bytes_per_s is not None and not gpu.unified_memory
         value = rules.runtime_link_bytes if linked else rules.runtime_pcie_bytes
         formula = f"one of several ranks over {gpu.link_name or 'its link' if linked else 'PCIe'}: {gib_text(value)}"
     elif layout.pp > 1:
@@ -163,7 +165,7 @@ def runtime(rules: MemoryRules, gpu: Gpu, layout: Layout) -> Amount:
         value += rules.runtime_unified_bytes
         formula += f" + memory shared with the CPU: {gib_text(rules.runtime_unified_bytes)}"
     if rules.context_bytes:
-        collectives = rules.collectives_bytes if several else 0
+        collectives = rules.collectives_bytes if several and linked else 0
         value += rules.context_bytes + collectives
         formula = f"device context {gib_text(rules.context_bytes)}"
         formula += f" + collectives {gib_text(collectives)}" if collectives else ""
@@ -220,3 +222,16 @@ def computed_fraction(rules: MemoryRules, model: Model, *, layout: Layout, limit
         reserve = max(reserve, rules.reserve_large_card_mib)
     fraction = max(0.05, round((total_mib - reserve) / total_mib, 3))
     return fraction * (rules.reserve_multimodal_factor if model.towers else 1.0)
+
+
+def fraction_factor(rules: MemoryRules, gpu: Gpu, model: Model, *, layout: Layout) -> float:
+    """What SGLang multiplies its fraction with, a given one too, on AMD cards with the aiter backend and a long context.
+
+    The backend is the default there but for MLA, which it runs with 16 or 128 heads on a rank and without an indexer.
+    """
+    if gpu.vendor != "AMD" or (model.max_context or 0) <= _AITER_CONTEXT:
+        return 1.0
+    latents = [m for group in model.groups for m in group.layer.mixers if isinstance(m, LatentAttention)]
+    if any(m.indexer or m.num_attention_heads // layout.tp not in _AITER_LATENT_HEADS for m in latents):
+        return 1.0
+    return rules.amd_long_context_factor

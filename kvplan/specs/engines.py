@@ -17,7 +17,7 @@ from typing import Any, Final, TypeVar
 from kvplan.core.dataclass import dataclass
 from kvplan.core.efficiency import Efficiency
 from kvplan.core.engine import Engine, Scheduling
-from kvplan.core.memory_rules import Budget, MemoryRules, Paging, StateMode, Tier
+from kvplan.core.memory_rules import Budget, MemoryRules, Paging, StateMode, Tier, Windows
 from kvplan.errors import SpecError, UnknownNameError
 from kvplan.specs import registry
 from kvplan.specs.bundled import load_bundled
@@ -179,7 +179,7 @@ def _merge(base: Fields, over: Fields) -> dict[str, Any]:
 def _memory_rules(document: YamlDocument, section: Fields) -> MemoryRules:
     converted: dict[str, Any] = dict(section)
     try:
-        for name, kind in (("budget", Budget), ("paging", Paging), ("state_mode", StateMode)):
+        for name, kind in (("budget", Budget), ("paging", Paging), ("state_mode", StateMode), ("windows", Windows)):
             if name in converted:
                 converted[name] = kind(converted[name])
         if "tiers" in converted:

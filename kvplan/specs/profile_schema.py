@@ -13,14 +13,14 @@ from typing import Any, Final
 
 from kvplan.core.efficiency import Efficiency
 from kvplan.core.engine import Scheduling
-from kvplan.core.memory_rules import Budget, MemoryRules, Paging, StateMode, Tier
+from kvplan.core.memory_rules import Budget, MemoryRules, Paging, StateMode, Tier, Windows
 from kvplan.errors import SpecError
 from kvplan.specs.document import YamlDocument, closest
 from kvplan.specs.yaml import told_together
 
 _MOST: Final = 10**15
 _LARGEST_SPREAD: Final = 100
-_ENUMS: Final = {"Budget": Budget, "Paging": Paging, "StateMode": StateMode}
+_ENUMS: Final = {"Budget": Budget, "Paging": Paging, "StateMode": StateMode, "Windows": Windows}
 #: Constants that something is divided by.
 _POSITIVE: Final = re.compile(
     r"bandwidth|mfu|dequantise|expert_skew|block_tokens|batches_in_flight|max_num_|ratio$|factor$"

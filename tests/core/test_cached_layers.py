@@ -85,6 +85,9 @@ def test_stages_split_the_layers_and_the_fullest_counts():
     assert kept(*[recurrent()] * 3, attention(), pp=2)[-1].kind == "full"
     alike = [layer(), layer(feed_forward=dense(intermediate=8))] * 3  # what follows a mixer caches nothing
     assert [one.count for one in cached_layers(model(*alike), Layout(), kv_dtype="bf16")] == [6]
+    windows = [attention(), attention(window=8)] * 4 + [attention()]  # of stages alike, the one with fewer windows
+    assert {(one.kind, one.count) for one in kept(*windows[:3], *windows[1:4], pp=2)} == {("full", 2), ("window", 1)}
+    assert {(one.kind, one.count) for one in kept(*windows[1:4], *windows[:3], pp=2)} == {("full", 2), ("window", 1)}
     several = kept(recurrent(), recurrent(), recurrent(), attention(), attention(), pp=1)
     assert {(one.kind, one.count) for one in several} == {("state", 3), ("full", 2)}
 

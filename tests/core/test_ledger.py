@@ -81,6 +81,10 @@ def test_a_share_of_what_is_free_before_loading():
     assert lines(found)["kv_pool"][1] == f"0.01 GiB left: {(usable - WEIGHTS - TABLE) // TOKEN} tokens × 512 B"
     assert found.activation.formula == "from the headroom"
     assert sums(found)
+    rules["amd_long_context_factor"] = 0.5
+    amd = account(question(rules, card=gpu(vendor="AMD"), spec=model(max_context=10_000)))
+    assert (amd.usable_bytes, amd.fraction) == (int((10**7 - 1000) * 0.9 * 0.5), 0.9)
+    assert lines(amd)["usable"][1].endswith(" × 0.9 × 0.5 (AMD, long context)")
 
 
 def test_a_share_of_what_is_free_after_loading():

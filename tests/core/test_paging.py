@@ -6,7 +6,7 @@ import pytest
 
 from kvplan.core.blocks import BlockGroup, PoolPart
 from kvplan.core.cached_layers import CachedLayer
-from kvplan.core.memory_rules import MemoryRules, Paging, StateMode
+from kvplan.core.memory_rules import MemoryRules, Paging, StateMode, Windows
 from kvplan.core.paging import PoolRequest, lay_out
 
 GROUPS = MemoryRules(paging=Paging.GROUPS)
@@ -166,11 +166,28 @@ def test_each_kind_in_blocks_of_its_own():
     assert laid(full(), rules=PER_LAYER, room=-5).parts[0].units == 0
 
 
+@pytest.mark.parametrize(
+    ("windows", "beside_full", "alone"),
+    [(Windows.ALL, 64 + 7, 64 + 7), (Windows.MIXED, 64 + 7, None), (Windows.NONE, None, None)],
+)
+def test_windows_that_keep_less(windows, beside_full, alone):
+    rules = replace(PER_LAYER, windows=windows)
+    assert laid(full(), window(), rules=rules).parts[0].groups == (group(1600), group(1600, limit=beside_full))
+    assert laid(window(), state(), rules=rules).parts[0].groups[0] == group(1600, limit=alone)
+    assert laid(window(), cross(), rules=rules).parts[0].groups[0] == group(1600, limit=alone)
+
+
+@pytest.mark.parametrize("rules", [PER_LAYER, POOLS])
+def test_a_window_keeps_a_batch_more_where_no_number_is_set(rules):
+    [part] = laid(window(), rules=replace(rules, window_extra_tokens=None), flight=100).parts
+    assert part.groups[0].limit == 64 + 100
+
+
 def test_three_pools():
     states, tokens, windows = laid(full(2), window(3), state(4, 250), rules=POOLS, block=8).parts
-    # states take 0.25 / 1.25 of the room, at most one per sequence: 9 of 1000 B; the rest is 200 n + 300 · n / 2
-    assert states == PoolPart(name="state", units=9, unit_bytes=1000, groups=(group(1, 1, limit=0, extra=1),))
-    n = (10**6 - 9000) // 350
+    # states take 0.25 / 1.25 of the room, 200 of 1000 B though nine sequences run; the rest is 200 n + 300 · n / 2
+    assert states == PoolPart(name="state", units=200, unit_bytes=1000, groups=(group(1, 1, limit=0, extra=1),))
+    n = 800_000 // 350
     assert tokens == PoolPart(name="kv", units=n, unit_bytes=200, groups=(group(8, 8),))
     assert windows == PoolPart(name="window", units=n // 2, unit_bytes=300, groups=(group(8, 8, limit=64 + 7),))
 

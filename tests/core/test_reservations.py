@@ -18,6 +18,7 @@ from kvplan.core.reservations import (
     captures,
     computed_fraction,
     forward_elements,
+    fraction_factor,
     gib_text,
     graphs,
     limits_for,
@@ -25,7 +26,7 @@ from kvplan.core.reservations import (
 )
 from kvplan.core.tensors import Tensor, TensorClass, linear
 from kvplan.core.units import GIB, MIB
-from tests.core.builders import HIDDEN, INTERMEDIATE, VOCAB, attention, experts, gpu, layer, model
+from tests.core.builders import HIDDEN, INTERMEDIATE, VOCAB, attention, experts, gpu, indexer, latent, layer, model
 
 SMALL, LARGE = (
     Tier(min_gib=0, max_num_seqs=256, max_num_batched_tokens=2048, graph_sequences=8, graph_sequences_tp4=16),
@@ -200,6 +201,8 @@ def test_engines_that_see_only_free_memory_charge_the_context():
     for layout in (Layout(tp=2), Layout(dp=2, ep=2)):
         assert runtime(rules, gpu(), layout) == Amount(3 * GIB, "device context 1.00 GiB + collectives 2.00 GiB")
     assert runtime(rules, gpu(), Layout(pp=2)).bytes == GIB
+    assert runtime(rules, gpu(link_bytes_per_s=None), Layout(tp=2)) == Amount(GIB, "device context 1.00 GiB")
+    assert runtime(rules, gpu(unified_memory=True), Layout(tp=2)).bytes == GIB
     assert runtime(MemoryRules(), gpu(), Layout()) == NOTHING
     assert runtime(MemoryRules(), gpu(unified_memory=True), Layout()) == NOTHING
 
@@ -251,6 +254,23 @@ def test_a_fraction_is_what_the_reserve_leaves():
     assert fraction(tp=2, pp=3) == left(512 + 1.5 * 4096 + 2 * 8 + 1024 * 6 / 8)
     assert fraction(tp=3) == left(512 + 1.5 * 4096 + 2 * 8 + 1024 * 3 / 8)
     assert fraction(tp=4) == left(512 + 1.5 * 4096 + 2 * 16 + 1024 * 4 / 8)
+
+
+@pytest.mark.parametrize(
+    ("mixer", "vendor", "context", "tp", "factor"),
+    [
+        (attention(), "AMD", 8193, 8, 0.85),
+        (attention(), "AMD", 8192, 8, 1),
+        (attention(), "NVIDIA", 8193, 8, 1),
+        (latent(), "AMD", 8193, 8, 0.85),
+        (latent(), "AMD", 8193, 1, 0.85),
+        (replace(latent(), num_attention_heads=64), "AMD", 8193, 8, 1),
+        (latent(indexer=indexer()), "AMD", 8193, 8, 1),
+    ],
+)
+def test_a_backend_of_amd_cards_takes_a_part_of_the_fraction(mixer, vendor, context, tp, factor):
+    rules, spec = MemoryRules(amd_long_context_factor=0.85), model(layer(mixer), max_context=context)
+    assert fraction_factor(rules, gpu(vendor=vendor), spec, layout=Layout(tp=tp)) == factor
 
 
 def test_large_cards_reserve_ten_gib_and_towers_a_part_more():
