@@ -10,6 +10,8 @@ from kvplan.core.memory_rules import Budget, Paging
 from kvplan.core.model import Attention, LatentAttention
 from kvplan.errors import UsageError
 
+_SLOTS_KEPT = (3, 5)  # SGLang: MAMBA_CACHE_SIZE_MAX_RUNNING_REQUESTS_RATIO, and two more that overlap with scheduling
+
 
 def assumptions(question: Question, found: Account) -> tuple[str, ...]:
     """Defaults that the engine chose."""
@@ -46,7 +48,7 @@ def _assumptions(question: Question, found: Account) -> Iterator[str]:
 def _warnings(question: Question, found: Account) -> Iterator[str]:
     rules, model, layout, gpu = question.engine.memory, question.model, question.layout, question.gpu
     if rules.confidence == "low":
-        yield f"the memory rules of {question.engine.name} were not checked against start-up logs"
+        yield f"the memory rules of {question.engine.name} {rules.caution or 'were not checked against start-up logs'}"
     if gpu.unified_memory and rules.runtime_unified_bytes:
         yield "memory shared with the CPU: the system's share was seen in three set-ups only; expect the pool within ±10 %"
     item = model.whole_item_tokens
@@ -57,6 +59,7 @@ def _warnings(question: Question, found: Account) -> Iterator[str]:
         )
     yield from _replication(question, found)
     yield from _hybrid(question, found)
+    yield from _state_slots(question, found)
     if (
         rules.graph_inside
         and model.has_routed_experts
@@ -107,6 +110,16 @@ def _data_parallel_sequences(question: Question) -> float | None:
     if other.room_bytes <= 0:
         return 0.0
     return float(other.pool.sequences(question.context)) * question.layout.tp
+
+
+def _state_slots(question: Question, found: Account) -> Iterator[str]:
+    slots = next((part.units for part in found.pool.parts if part.name == "state"), None)
+    if found.room_bytes > 0 and slots is not None and slots < _SLOTS_KEPT[0] * question.per_replica:
+        low, high = (slots // kept for kept in reversed(_SLOTS_KEPT))
+        yield (
+            f"with its prefix cache on, the engine keeps three to five state slots for each sequence: of {slots} slots "
+            f"{low} to {high} sequences run at once"
+        )
 
 
 def _hybrid(question: Question, found: Account) -> Iterator[str]:

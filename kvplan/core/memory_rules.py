@@ -137,6 +137,7 @@ class MemoryRules:
         flags: Knob → this engine's own option, with `{}` for the value.
         log_words: Ledger line → the words of the engine's start-up log.
         confidence: `high`, `medium` or `low`; low is said in the output.
+        caution: What a low confidence rests on, said in the output after "the memory rules of …".
     """
 
     budget: Budget = Budget.EVERYTHING
@@ -198,6 +199,7 @@ class MemoryRules:
     flags: Mapping[str, str] = field(default_factory=dict)
     log_words: Mapping[str, str] = field(default_factory=dict)
     confidence: str = "high"
+    caution: str = ""
 
     def option(self, knob: str, value: object) -> str:
         """A knob in this engine's own words, `--max-model-len 4096`.

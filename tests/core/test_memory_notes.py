@@ -59,10 +59,26 @@ def test_headroom_outside_the_fraction():
     assert not any("headroom" in text for text in told(TOTAL)[0])
 
 
+def test_state_slots_of_separate_pools():
+    rules = {"paging": Paging.POOLS, "state_pool_ratio": 0.5}
+    slots = account(question(rules, spec=HYBRID)).pool.parts[0].units
+    assert told(rules, spec=HYBRID, concurrency=slots // 3)[1] == ()
+    assert told(rules, spec=HYBRID, concurrency=slots // 3 + 1)[1][0] == (
+        f"with its prefix cache on, the engine keeps three to five state slots for each sequence: of {slots} slots "
+        f"{slots // 5} to {slots // 3} sequences run at once"
+    )
+    assert not any("slots" in text for text in told(rules, spec=HYBRID, total=100, concurrency=9)[1])
+    assert not any("slots" in text for text in told(rules, concurrency=10**6)[1])
+
+
 def test_rules_that_rest_on_little():
     assert told({**TOTAL, "confidence": "low"})[1] == (
         "the memory rules of engine@1 were not checked against start-up logs",
     )
+    assert told({**TOTAL, "confidence": "low", "caution": "fit two logs"})[1] == (
+        "the memory rules of engine@1 fit two logs",
+    )
+    assert told({**TOTAL, "caution": "fit two logs"})[1] == ()
     shared = gpu(unified_memory=True)
     assert "shared with the CPU" in told({**TOTAL, "runtime_unified_bytes": 5}, card=shared)[1][0]
     assert told(TOTAL, card=shared)[1] == ()

@@ -12,6 +12,7 @@ def test_the_rules_of_the_floor_reserve_nothing():
         "latent_block_tokens",
         "group_ratio",
         "batches_in_flight",
+        "amd_long_context_factor",
         "reserve_multimodal_factor",
     }
     numbers = {name: getattr(rules, name) for name in MemoryRules.__slots__}
