@@ -8,6 +8,7 @@ from dataclasses import replace
 from kvplan.core.ledger import Account, Question, account
 from kvplan.core.memory_rules import Budget, Paging
 from kvplan.core.model import Attention, LatentAttention
+from kvplan.core.reservations import fraction_factor
 from kvplan.errors import UsageError
 
 _SLOTS_KEPT = (3, 5)  # SGLang: MAMBA_CACHE_SIZE_MAX_RUNNING_REQUESTS_RATIO, and two more that overlap with scheduling
@@ -42,7 +43,8 @@ def _assumptions(question: Question, found: Account) -> Iterator[str]:
     if states and rules.paging is Paging.GROUPS and question.settings.state_mode is None:
         yield f"recurrent state kept as `{rules.state_mode.value}` (prefix caching of hybrids): the default of {engine}"
     if rules.budget is Budget.FREE_BEFORE:
-        yield f"activations and graphs live in the {1 - found.fraction:.0%} headroom outside the fraction"
+        share = found.fraction * fraction_factor(rules, question.gpu, question.model, layout=question.layout)
+        yield f"activations and graphs live in the {1 - share:.0%} headroom outside the fraction"
 
 
 def _warnings(question: Question, found: Account) -> Iterator[str]:

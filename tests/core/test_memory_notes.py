@@ -57,6 +57,9 @@ def test_headroom_outside_the_fraction():
     assumed, _ = told({**TOTAL, "budget": Budget.FREE_BEFORE, "utilization": 0.8})
     assert assumed[-1] == "activations and graphs live in the 20% headroom outside the fraction"
     assert not any("headroom" in text for text in told(TOTAL)[0])
+    rules = {**TOTAL, "budget": Budget.FREE_BEFORE, "utilization": 0.8, "amd_long_context_factor": 0.5}
+    assumed, _ = told(rules, card=gpu(vendor="AMD"), spec=model(max_context=10_000))
+    assert assumed[-1] == "activations and graphs live in the 60% headroom outside the fraction"
 
 
 def test_state_slots_of_separate_pools():
