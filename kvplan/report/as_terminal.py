@@ -60,12 +60,14 @@ def _print(block: Block, *, console: Console) -> None:
         case Bullets():
             _heading(block.title, console=console)
             for item in block.items:
-                console.print(_hanging("- ", item, style=_STYLES[block.tone], console=console))
+                console.print(_hanging("- ", item, again="  ", style=_STYLES[block.tone], console=console))
         case Listing():
             _heading(block.title, console=console)
             for line in block.lines:
-                body = line.lstrip(" ")
-                console.print(_hanging(" " * (len(line) - len(body)), body, style="", console=console))
+                body = line.lstrip(" #")
+                lead = line[: len(line) - len(body)]
+                again = lead if lead.startswith("#") else f"{lead}    "  # a comment for a shell stays one
+                console.print(_hanging(lead, body, again=again, style="", console=console))
         case _:
             assert_never(block)
 
@@ -75,13 +77,13 @@ def _heading(title: str, *, console: Console) -> None:
         console.print(Text(neutral(title), style="bold"))
 
 
-def _hanging(lead: str, text: str, *, style: str, console: Console) -> Text:
-    """Text that wraps between words, its later lines set in under its first."""
+def _hanging(lead: str, text: str, *, again: str, style: str, console: Console) -> Text:
+    """Text that wraps between words, its later lines with a lead of their own."""
     lines = textwrap.wrap(
         neutral(text),
         width=max(console.width - 1, _MIN_WRAP),
         initial_indent=f"  {lead}",
-        subsequent_indent=" " * (len(lead) + (2 if lead.strip() else 6)),
+        subsequent_indent=f"  {again}",
         break_on_hyphens=False,
     )
     return Text("\n".join(lines), style=style)

@@ -181,6 +181,19 @@ def test_bar_fills_its_width_and_hides_nothing(shares, columns):
     assert all(count == 0 for count, share in zip(cells, shares, strict=True) if share == 0)
 
 
+def test_a_comment_for_a_shell_stays_one_where_a_terminal_is_narrow(monkeypatch):
+    monkeypatch.setenv("COLUMNS", "50")
+    file = io.StringIO()
+    print_terminal(
+        [Listing(title="", lines=("# planned " + "word " * 20, "serve \\", "    --" + "x " * 40))], file=file
+    )
+    lines = file.getvalue().splitlines()
+    command = lines.index("  serve \\")
+    assert command > 1
+    assert all(line.startswith("  # ") for line in lines[:command])
+    assert all(line.startswith("      ") for line in lines[command + 1 :])
+
+
 def test_bar_without_content_is_empty():
     assert render_plain([Bar(title="", segments=(Segment(sign="x", share=0),))]) == "  []\n"
 
