@@ -19,6 +19,8 @@ from kvplan.specs.document import YamlDocument, closest
 from kvplan.specs.yaml import told_together
 
 _MOST: Final = 10**15
+#: Of what something is divided by: a millionth of a data sheet is no measurement.
+_LEAST: Final = 1e-6
 _LARGEST_SPREAD: Final = 100
 _ENUMS: Final = {"Budget": Budget, "Paging": Paging, "StateMode": StateMode, "Windows": Windows}
 #: Constants that something is divided by.
@@ -144,6 +146,8 @@ class _Check:
             self.refuse(place, f"must lie between 0 and {_MOST:.0e}")
         elif value == 0 and _POSITIVE.search(name) and name not in _ZERO_IS_NONE:
             self.refuse(place, "must be above 0")
+        elif 0 < value < _LEAST and _POSITIVE.search(name):
+            self.refuse(place, f"must be at least {_LEAST:g}")
         elif value > 1 and _SHARE.search(name):
             self.refuse(place, "must not be above 1")
         elif value > _LARGEST_SPREAD and name.startswith("spread"):
