@@ -124,7 +124,7 @@ def part(name: str, runs: int, seed: str, finds: Path) -> Tally:
 def keep_bundled() -> None:
     """Have every bundled spec parsed and kept: most readers load some, a parse costs ten times as much."""
     from kvplan.specs.bundled import load_bundled  # noqa: PLC0415 - as above
-    from kvplan.specs.registry import spec_folder  # noqa: PLC0415
+    from kvplan.specs.registry import spec_folder  # noqa: PLC0415 - as above
 
     sys.dont_write_bytecode = False
     for kind in ("model", "gpu", "engine"):

@@ -33,6 +33,8 @@ _RESOURCE: Final = {"nvidia": "nvidia.com/gpu", "amd": "amd.com/gpu"}
 #: Words of the serve command that an image's own entry point says already; other images have none.
 _SAID: Final = {("vllm", "nvidia"): 2, ("vllm", "amd"): 2, ("llama.cpp", "nvidia"): 1, ("llama.cpp", "amd"): 1}
 FILES: Final = ("serve.sh", "compose.yaml", "kubernetes.yaml")
+#: Where the hub keeps files inside the engines' images, whose user is root.
+_HUB_CACHE: Final = "/root/.cache/huggingface"
 
 
 def image(service: Service) -> str:
@@ -125,7 +127,7 @@ def _compose(service: Service) -> dict[str, Any]:
         "ports": [f"{service.port}:{service.port}"],
         "ipc": "host",
         "environment": {"HF_TOKEN": "${HF_TOKEN:-}"},
-        "volumes": ["${HF_HOME:-~/.cache/huggingface}:/root/.cache/huggingface"],
+        "volumes": [f"${{HF_HOME:-~/.cache/huggingface}}:{_HUB_CACHE}"],
         "restart": "unless-stopped",
         "healthcheck": {
             "test": ["CMD", "curl", "-fsS", f"http://localhost:{service.port}/health"],
@@ -153,7 +155,7 @@ def _kubernetes(service: Service) -> Sequence[dict[str, Any]]:
     probe = {"httpGet": {"path": "/health", "port": service.port}}
     mounts = [
         {"name": "shm", "mountPath": "/dev/shm"},  # noqa: S108 - where ranks share memory
-        {"name": "cache", "mountPath": "/root/.cache/huggingface"},
+        {"name": "cache", "mountPath": _HUB_CACHE},
     ]
     container = {
         "name": name,
